@@ -1,0 +1,8 @@
+"""The one exception that is meant for the user's eyes."""
+
+
+class UserError(ValueError):
+    """Bad input, told in one line: what was wrong, what is allowed, what to do.
+
+    The command line prints the message without a traceback and exits with status 2.
+    """

@@ -1,0 +1,1 @@
+"""Glauber kernels: plain, event-driven and coupled, over one deterministic core."""

@@ -1,0 +1,147 @@
+"""Models by name: `embedded`, a hub id, or a local folder."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from glauber_mlm import embedded
+from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, weights_digest
+from glauber_mlm.errors import UserError
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+Attention = Literal["eager", "sdpa"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with everything needed to say which model it is.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        In evaluation mode.
+    tokenizer : PreTrainedTokenizerBase
+    name, revision, dtype, device, attention : str
+        As asked for; `revision` is the commit that the hub resolved, if any.
+    digest : str
+        SHA-256 of the weights in the dtype in use.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    revision: str | None
+    dtype: str
+    device: str
+    attention: str
+    digest: str
+
+    def conditionals(self, length: int, **options: Any) -> MaskedLanguageModel:
+        """Conditionals on sequences of `length` free tokens; options as of `MaskedLanguageModel`."""
+        return MaskedLanguageModel(self.model, self.tokenizer, length, identity=self.digest, **options)
+
+    def describe(self) -> dict[str, Any]:
+        """What a result must record of the model; JSON types."""
+        return {
+            "model": self.name,
+            "revision": self.revision,
+            "dtype": self.dtype,
+            "device": self.device,
+            "attention": self.attention,
+            "weights": self.digest[:16],
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+        }
+
+
+def load(
+    name: str = embedded.NAME,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    attention: Attention = "sdpa",
+    revision: str | None = None,
+    kind: Literal["masked", "causal"] = "masked",
+) -> LoadedModel:
+    """Load a language model and its tokenizer.
+
+    Parameters
+    ----------
+    name : str
+        "embedded", a hub id, or a local folder.
+    dtype : {"float32", "float64", "bfloat16"}
+    device : str
+        As torch names devices: "cpu", "cuda", "cuda:1", ...
+    attention : {"eager", "sdpa"}
+    revision : str, optional
+        Branch, tag or commit on the hub.
+    kind : {"masked", "causal"}
+        Causal models serve as controls; the embedded model is masked.
+
+    Raises
+    ------
+    UserError
+        For an unknown dtype, device or model, a masked model whose checkpoint lacks the head, or a tokenizer without a mask token.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"dtype {dtype!r} is unknown; allowed are {', '.join(DTYPES)}")
+    place = _device(device)
+    if name == embedded.NAME:
+        if kind != "masked":
+            raise UserError("the embedded model is a masked one; name a causal model by hub id or folder")
+        if revision is not None:
+            raise UserError("the embedded model has no revisions; leave revision out")
+        model, tokenizer = embedded.embedded_model(attention), embedded.tokenizer()
+    else:
+        model, tokenizer, revision = _from_hub_or_folder(name, attention, revision, kind)
+    if kind == "masked" and tokenizer.mask_token_id is None:
+        raise UserError(f"the tokenizer of {name} has no mask token; choose a masked language model")
+    model = model.to(device=place, dtype=DTYPES[dtype]).eval()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return LoadedModel(model, tokenizer, name, revision, dtype, str(device), attention, weights_digest(model))
+
+
+def _device(device: str) -> torch.device:
+    try:
+        place = torch.device(device)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); 'cpu' always works") from error
+    return place
+
+
+def _from_hub_or_folder(name: str, attention: str, revision: str | None, kind: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str | None]:
+    loader = AutoModelForMaskedLM if kind == "masked" else AutoModelForCausalLM
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        config = AutoConfig.from_pretrained(name, revision=revision)
+        if type(config) not in loader._model_mapping:
+            raise UserError(f"{name} is a {config.model_type} model, which transformers cannot load as a {kind} language model")
+        model, report = loader.from_pretrained(name, revision=revision, attn_implementation=attention, dtype=torch.float32, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+    except (OSError, ValueError, ImportError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot load {name!r} ({str(error).splitlines()[0]}); give 'embedded', a hub id, or a folder with a saved model and tokenizer") from error
+    finally:
+        transformers_logging.set_verbosity(before)
+    # The pooler is not used here; everything else that is missing was initialised at random.
+    missing = sorted(key for key in report["missing_keys"] if ".pooler." not in key)
+    if missing or report["mismatched_keys"]:
+        raise UserError(
+            f"{name} has no trained {kind} language-model head: {len(missing)} tensors such as {missing[0] if missing else 'those of another shape'} are not in the checkpoint "
+            "and would be random; choose a checkpoint saved with its head"
+        )
+    return model, tokenizer, getattr(config, "_commit_hash", None) or revision
+
+
+def passage_digest(texts: list[str]) -> str:
+    """Short digest of a list of texts, for the keys of cached results."""
+    return hashlib.sha256("\x00".join(texts).encode()).hexdigest()[:16]

@@ -1,0 +1,79 @@
+"""Counter-based randomness: one block of four uniforms for each (seed, chain, step).
+
+Philox 4x64 turns a key of two words and a counter of four into four 64-bit words. The key is
+(seed, chain), the counter is the step, and the four words of a step are its (site, token, accept,
+residual) uniforms. A chain's draws therefore do not depend on its batch mates, on how its steps are
+cut into chunks, on interruption, or on the device (Salmon et al., SC 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glauber_mlm.errors import UserError
+
+SITE, TOKEN, ACCEPT, RESIDUAL = range(4)
+WORDS = 4
+_LARGEST = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class RandomStream:
+    """The randomness of a set of chains.
+
+    Parameters
+    ----------
+    seed : int
+        In [0, 2**64).
+    chains : sequence of int
+        Distinct chain numbers in [0, 2**64). Two replicas with one number would be one draw, so they are refused.
+
+    Raises
+    ------
+    UserError
+        For numbers out of range or repeated chains.
+    """
+
+    seed: int
+    chains: tuple[int, ...]
+
+    def __init__(self, seed: int, chains: Sequence[int]) -> None:
+        numbers = tuple(int(chain) for chain in chains)
+        if not 0 <= int(seed) <= _LARGEST or any(not 0 <= chain <= _LARGEST for chain in numbers):
+            raise UserError(f"seed {seed} or a chain number is out of range; both must lie in [0, 2**64)")
+        if len(set(numbers)) != len(numbers):
+            raise UserError("chain numbers repeat; replicas that share one are a single draw, so number each chain once")
+        object.__setattr__(self, "seed", int(seed))
+        object.__setattr__(self, "chains", numbers)
+
+    def subset(self, rows: Sequence[int]) -> RandomStream:
+        """The stream of some of the chains, each with the draws it has here."""
+        return RandomStream(self.seed, [self.chains[row] for row in rows])
+
+    def blocks(self, first_step: int, steps: int, device: torch.device | str = "cpu") -> Tensor:
+        """Uniforms of `steps` consecutive steps.
+
+        Parameters
+        ----------
+        first_step : int
+            Number of the first step, from 0.
+        steps : int
+        device : torch.device or str
+            Where the result lies; the values do not depend on it.
+
+        Returns
+        -------
+        Tensor of float64, shape (steps, chains, 4)
+            In [0, 1), multiples of 2**-53, in the order site, token, accept, residual.
+        """
+        words = np.empty((steps, len(self.chains), WORDS), dtype=np.uint64)
+        for column, chain in enumerate(self.chains):
+            generator = np.random.Philox(key=np.array([self.seed, chain], dtype=np.uint64), counter=[first_step, 0, 0, 0])
+            words[:, column] = generator.random_raw(steps * WORDS).reshape(steps, WORDS)
+        words >>= np.uint64(11)
+        return torch.from_numpy(words.astype(np.float64) * 2.0**-53).to(device)

@@ -1,0 +1,1 @@
+"""Long runs on disk: streamed chains, and finished grid cells found again by their content."""

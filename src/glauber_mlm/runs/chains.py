@@ -1,0 +1,264 @@
+"""Long chains, streamed to disk in chunks and resumable after any interruption.
+
+A run is a folder: `run.json` says what the run is, `chunk-000000.nc`, ... hold the updates of consecutive steps as
+labelled arrays (netCDF 3), and `chunk-000000.sha256`, ... seal them. A chunk is a function of the run and of the state at its
+beginning: the randomness is counter-based, and batches and caches are made afresh at chunk boundaries. So a run that was
+killed and called again leaves the same bytes as one that was not, and a torn or altered chunk is computed again alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray
+from filelock import FileLock
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from glauber_mlm import __version__
+from glauber_mlm.atomic import replacing, write_json, write_text
+from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.errors import UserError
+from glauber_mlm.kernels import plain
+from glauber_mlm.kernels.event import DEFAULT_CACHE_BYTES, EventDriven
+from glauber_mlm.randomness import RandomStream
+
+if TYPE_CHECKING:
+    import arviz
+
+Kernel = Literal["plain", "event"]
+
+
+def run_chains(
+    folder: Path,
+    conditionals: Conditionals,
+    tokens: Tensor,
+    temperature: float | Sequence[float],
+    *,
+    seed: int,
+    steps: int,
+    chains: Sequence[int] | None = None,
+    chunk_steps: int = 1000,
+    kernel: Kernel = "event",
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    model: dict[str, Any] | None = None,
+    progress: bool = True,
+) -> xarray.Dataset:
+    """Run chains to `steps` steps, going on from whatever `folder` already holds.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if missing. A second process that runs the same folder waits for the first.
+    tokens : Tensor of int64, shape (B, n)
+        Starting sequences.
+    temperature : float or sequence of float
+    seed, chains
+        Key of the randomness; chains are numbered 0 ... B-1 by default.
+    steps, chunk_steps : int
+        Steps in all, and steps in one chunk: what an interruption can cost.
+    kernel : {"event", "plain"}
+        Same law and same random stream; "event" computes each distinct (masked context, site) once in a chunk.
+    cache_bytes : int
+        Bound on the cache of the event-driven kernel.
+    model : dict, optional
+        What to record of the model, for instance `LoadedModel.describe()`.
+    progress : bool
+        Show a bar with steps/s and time left.
+
+    Returns
+    -------
+    Dataset
+        See `read_chains`.
+
+    Raises
+    ------
+    UserError
+        If the folder holds another run, or an argument is out of range.
+    NonFiniteLogits
+        Chunks already written are kept.
+    """
+    folder = Path(folder)
+    if steps < 1 or chunk_steps < 1:
+        raise UserError(f"steps {steps} and chunk_steps {chunk_steps} must be at least 1")
+    if kernel not in ("plain", "event"):
+        raise UserError(f"kernel {kernel!r} is unknown; allowed are 'plain' and 'event'")
+    state = plain.initial_state(conditionals, tokens, temperature)
+    stream = RandomStream(seed, range(len(state.tokens)) if chains is None else chains)
+    if len(stream.chains) != len(state.tokens):
+        raise UserError(f"{len(stream.chains)} chain numbers for {len(state.tokens)} starting sequences")
+    run = {
+        "engine": __version__,
+        "conditionals": conditionals.fingerprint,
+        "model": model or {},
+        "seed": int(seed),
+        "chains": list(stream.chains),
+        "temperature": state.temperature.cpu().tolist(),
+        "initial": state.tokens.cpu().tolist(),
+        "chunk_steps": int(chunk_steps),
+        "kernel": kernel,
+        "versions": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        _claim(folder, run)
+        identity = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
+        with tqdm(total=steps, unit="step", desc="chains", disable=not progress, mininterval=0.5) as bar:
+            for first in range(0, steps, chunk_steps):
+                taken = min(chunk_steps, steps - first)
+                chunk = _read_sealed(folder, first // chunk_steps, identity, taken)
+                if chunk is None:
+                    walk = EventDriven(conditionals, cache_bytes).walk if kernel == "event" else _plain_walk(conditionals)
+                    state, record = walk(state, stream, first, taken)
+                    _write_sealed(folder, first // chunk_steps, _dataset(stream.chains, first, record, state, identity))
+                else:
+                    state = plain.ChainState(torch.from_numpy(chunk["final"].values.astype(np.int64)).to(conditionals.device), state.temperature)
+                bar.update(taken)
+        return read_chains(folder, steps)
+
+
+def _plain_walk(conditionals: Conditionals) -> Callable[..., tuple[plain.ChainState, plain.Record]]:
+    return lambda state, stream, first, steps: plain.walk(conditionals, state, stream, first, steps)
+
+
+def _claim(folder: Path, run: dict[str, Any]) -> None:
+    """Write `run.json`, or check that it says the same."""
+    path = folder / "run.json"
+    if path.exists():
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if found == run:
+            return
+        if found is not None:
+            differing = sorted(key for key in run if found.get(key) != run[key])
+            raise UserError(f"{folder} holds another run (different: {', '.join(differing)}); choose another folder, or remove this one")
+    elif list(folder.glob("chunk-*.nc")):
+        raise UserError(f"{folder} holds chunks without run.json; choose another folder, or remove this one")
+    write_json(path, run)
+
+
+def _names(folder: Path, index: int) -> tuple[Path, Path]:
+    return folder / f"chunk-{index:06d}.nc", folder / f"chunk-{index:06d}.sha256"
+
+
+def _dataset(chains: Sequence[int], first: int, record: plain.Record, state: plain.ChainState, identity: str) -> xarray.Dataset:
+    return xarray.Dataset(
+        {
+            "site": (("step", "chain"), record.sites.numpy().astype(np.int32), {"long_name": "resampled site"}),
+            "token": (("step", "chain"), record.tokens.numpy().astype(np.int32), {"long_name": "token id put at the site"}),
+            "final": (("chain", "position"), state.tokens.cpu().numpy().astype(np.int32), {"long_name": "state after the last step"}),
+        },
+        coords={"step": np.arange(first, first + len(record.sites), dtype=np.int32), "chain_number": ("chain", [str(chain) for chain in chains])},
+        attrs={"run": identity},
+    )
+
+
+def _write_sealed(folder: Path, index: int, chunk: xarray.Dataset) -> None:
+    data, seal = _names(folder, index)
+    seal.unlink(missing_ok=True)
+    with replacing(data) as temporary:
+        chunk.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+    write_text(seal, hashlib.sha256(data.read_bytes()).hexdigest() + "\n")
+
+
+def _read_sealed(folder: Path, index: int, identity: str, steps: int) -> xarray.Dataset | None:
+    """A chunk, or None if it is missing, torn, altered, of another run, or of another number of steps."""
+    data, seal = _names(folder, index)
+    if not data.exists() or not seal.exists():
+        return None
+    if hashlib.sha256(data.read_bytes()).hexdigest() != seal.read_text(encoding="utf-8").strip():
+        return None
+    with xarray.open_dataset(data, engine="scipy") as opened:
+        chunk = opened.load()
+    return chunk if chunk.attrs["run"] == identity and chunk.sizes["step"] == steps else None
+
+
+def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
+    """Read a run into memory.
+
+    Parameters
+    ----------
+    folder : Path
+    steps : int, optional
+        Read this many of the first steps; all by default.
+
+    Returns
+    -------
+    Dataset
+        `site`, `token` of int32 with dimensions (step, chain): at step t, `token[t]` was put at `site[t]`. `initial` of int32,
+        (chain, position). Attributes: `run.json` under "run".
+
+    Raises
+    ------
+    UserError
+        If there is no run, or a chunk is not the one that was sealed.
+    """
+    folder = Path(folder)
+    if not (folder / "run.json").exists():
+        raise UserError(f"no run in {folder}")
+    text = (folder / "run.json").read_text(encoding="utf-8")
+    identity, run = hashlib.sha256(text.encode()).hexdigest(), json.loads(text)
+    chunks = []
+    for index, path in enumerate(sorted(folder.glob("chunk-*.nc"))):
+        if steps is not None and index * run["chunk_steps"] >= steps:
+            break
+        with xarray.open_dataset(path, engine="scipy") as header:
+            count = header.sizes["step"]
+        chunk = _read_sealed(folder, index, identity, count)
+        if chunk is None:
+            raise UserError(f"{path.name} in {folder} is torn, altered or missing; run the chains again to mend it")
+        chunks.append(chunk[["site", "token"]])
+    if not chunks:
+        raise UserError(f"no finished chunk in {folder}")
+    whole = xarray.concat(chunks, dim="step", data_vars="minimal", coords="minimal", compat="override", join="override")
+    whole["initial"] = (("chain", "position"), np.array(run["initial"], dtype=np.int32))
+    whole.attrs = {"run": text}
+    return whole if steps is None else whole.isel(step=slice(steps))
+
+
+def states_along(dataset: xarray.Dataset, every: int) -> Iterator[tuple[int, np.ndarray]]:
+    """States of all chains at times 0, every, 2 every, ...
+
+    Yields
+    ------
+    time : int
+        Steps taken.
+    states : ndarray of int32, shape (B, n)
+        A copy.
+    """
+    if every < 1:
+        raise UserError(f"every is {every}; it must be at least 1 step")
+    states = dataset["initial"].values.copy()
+    sites, tokens = dataset["site"].values, dataset["token"].values
+    rows = np.arange(states.shape[0])
+    yield 0, states.copy()
+    for step in range(len(sites)):
+        states[rows, sites[step]] = tokens[step]
+        if (step + 1) % every == 0:
+            yield step + 1, states.copy()
+
+
+def to_arviz(observables: dict[str, np.ndarray]) -> arviz.InferenceData:
+    """Observables of the chains as an ArviZ posterior group; each of shape (chains, draws)."""
+    import arviz  # here, for it takes seconds and most runs need none of it
+
+    return arviz.from_dict(posterior={name: np.asarray(values, dtype=float) for name, values in observables.items()})
+
+
+def diagnostics(observables: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Effective sample size and split R-hat of observables, each of shape (chains, draws).
+
+    Says nothing about what no chain has visited: R-hat near 1 is not a proof of mixing.
+    """
+    import arviz
+
+    return arviz.summary(to_arviz(observables), kind="diagnostics", round_to="none")[["ess_bulk", "ess_tail", "r_hat"]]
