@@ -1,0 +1,274 @@
+"""Masked-LM training of a low-rank adapter on the embedded sentence encoder.
+
+Seeded and resumable: the batch of a step is a function of (seed, step) alone, and the checkpoint holds
+parameters, optimizer moments and the step. A second call of an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from safetensors.torch import save_file
+from tqdm.auto import tqdm
+from transformers import BertForMaskedLM, PreTrainedTokenizerBase
+
+from glauber_mlm.atomic import replacing, write_json
+from glauber_mlm.errors import UserError
+from glauber_mlm.training.corpus import Packs, load_packs
+
+LINEARS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the outcome of a training run, up to floating point.
+
+    Attributes
+    ----------
+    steps, batch, length : int
+        Optimizer steps, packs a step, tokens a pack (frame tokens counted).
+    short_share, short_length : float, int
+        Share of the steps that use packs of `short_length` tokens (as many tokens in all), because the
+        book's chains are short.
+    mask_first, mask_last : float
+        Share of masked tokens at the first and the last step, linear between. The last steps resemble the
+        single-mask conditionals that the chains use.
+    rank, alpha : int
+        Of the adapter; updates are scaled by `alpha / rank`.
+    rate : float
+        Peak learning rate, after `warmup` (share of steps) decaying linearly to zero.
+    weight_decay : float
+        On the adapter's matrices only.
+    held_out_share : float
+        Share of articles held out, chosen by a hash of their text.
+    seed : int
+    """
+
+    steps: int = 5000
+    batch: int = 64
+    length: int = 64
+    short_share: float = 0.15
+    short_length: int = 16
+    mask_first: float = 0.25
+    mask_last: float = 0.12
+    rank: int = 96
+    alpha: int = 192
+    rate: float = 2e-3
+    warmup: float = 0.03
+    weight_decay: float = 0.01
+    held_out_share: float = 0.05
+    seed: int = 0
+
+
+def adapted_model(base: BertForMaskedLM, recipe: Recipe) -> tuple[BertForMaskedLM, dict[str, torch.nn.Parameter]]:
+    """Insert the adapter into `base`, in place, and choose what is trained.
+
+    Trained are the adapter on the encoder's linears, all LayerNorms, the head's transform (started at the
+    identity) and the output bias (started at zero). The word embeddings, tied to the decoder, are not.
+
+    Returns
+    -------
+    model : BertForMaskedLM
+    trainable : dict of str to Parameter
+    """
+    transform = base.cls.predictions.transform
+    with torch.no_grad():
+        transform.dense.weight.copy_(torch.eye(transform.dense.in_features))
+        transform.dense.bias.zero_()
+        transform.LayerNorm.weight.fill_(1.0)
+        transform.LayerNorm.bias.zero_()
+        base.cls.predictions.bias.zero_()
+    torch.manual_seed(recipe.seed)
+    targets = rf"bert\.encoder\.layer\.\d+\..*({'|'.join(name.replace('.', chr(92) + '.') for name in LINEARS)})"
+    config = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, lora_dropout=0.0, target_modules=targets)
+    model = inject_adapter_in_model(config, base)
+    trainable = {}
+    for name, parameter in model.named_parameters():
+        wanted = "lora_" in name or "LayerNorm" in name or name.startswith("cls.predictions.transform") or name == "cls.predictions.bias"
+        parameter.requires_grad_(wanted)
+        if wanted:
+            trainable[name] = parameter
+    return model, trainable
+
+
+def batches(packs: Packs, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield (inputs, targets) from step `first` on; targets are -100 where nothing was masked.
+
+    Pack boundaries and order change from epoch to epoch; both depend on (seed, epoch) alone.
+    """
+    stream = packs.tokens.reshape(-1)
+    epoch_of: int | None = None
+    for step in range(first, recipe.steps):
+        epoch, place = divmod(step * recipe.batch, packs.tokens.shape[0] - recipe.batch - 1)
+        if epoch != epoch_of:
+            draws = np.random.Generator(np.random.Philox(key=[recipe.seed, 2**32 + epoch]))
+            width = recipe.length - 2
+            offset = int(draws.integers(width))
+            count = (len(stream) - offset) // width
+            shuffled = stream[offset : offset + count * width].reshape(count, width)[draws.permutation(count)]
+            epoch_of = epoch
+        draws = np.random.Generator(np.random.Philox(key=[recipe.seed, step]))
+        rows = shuffled[np.arange(place, place + recipe.batch) % len(shuffled)]
+        if draws.random() < recipe.short_share:
+            width = recipe.short_length - 2
+            pieces = rows.shape[1] // width
+            rows = rows[:, : pieces * width].reshape(-1, width)
+        tokens = np.pad(rows, ((0, 0), (1, 1)))
+        tokens[:, 0], tokens[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+        progress = step / max(1, recipe.steps - 1)
+        share = recipe.mask_first + (recipe.mask_last - recipe.mask_first) * progress
+        masked = draws.random(tokens.shape) < share
+        masked[:, [0, -1]] = False
+        targets = np.where(masked, tokens, -100)
+        yield torch.from_numpy(np.where(masked, tokenizer.mask_token_id, tokens)), torch.from_numpy(targets)
+
+
+def rate_at(step: int, recipe: Recipe) -> float:
+    """Learning rate at `step`: linear warm-up, then linear decay to zero."""
+    warmup = max(1, round(recipe.warmup * recipe.steps))
+    return recipe.rate * min((step + 1) / warmup, (recipe.steps - step) / max(1, recipe.steps - warmup))
+
+
+def single_mask_loss(model: BertForMaskedLM, packs: Packs, tokenizer: PreTrainedTokenizerBase, sites_per_pack: int, seed: int = 0, batch: int = 128) -> tuple[float, float]:
+    """Mean cross-entropy (nats) of one masked token given the rest of its pack, over the whole vocabulary.
+
+    Parameters
+    ----------
+    sites_per_pack : int
+        Distinct sites scored in each pack, each masked alone, drawn from (seed).
+
+    Returns
+    -------
+    mean, standard_error : float
+        The standard error treats packs, not sites, as independent.
+    """
+    draws = np.random.Generator(np.random.Philox(key=[seed, 2**33]))
+    count, width = packs.tokens.shape
+    sites = np.argsort(draws.random((count, width)), axis=1)[:, :sites_per_pack]
+    tokens = np.pad(packs.tokens, ((0, 0), (1, 1)))
+    tokens[:, 0], tokens[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    rows = np.repeat(tokens, sites_per_pack, axis=0)
+    places = sites.reshape(-1) + 1
+    index = np.arange(len(rows))
+    targets = rows[index, places]
+    rows[index, places] = tokenizer.mask_token_id
+    losses = []
+    with torch.no_grad():
+        for start in range(0, len(rows), batch):
+            part = slice(start, start + batch)
+            hidden = model.bert(input_ids=torch.from_numpy(rows[part])).last_hidden_state
+            logits = model.cls(hidden[torch.arange(hidden.shape[0]), torch.from_numpy(places[part])]).float()
+            losses.append(torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets[part]), reduction="none"))
+    per_pack = torch.cat(losses).reshape(count, sites_per_pack).mean(1).double()
+    return float(per_pack.mean()), float(per_pack.std() / math.sqrt(count))
+
+
+def train(base: BertForMaskedLM, tokenizer: PreTrainedTokenizerBase, corpus: Path, folder: Path, recipe: Recipe, compile_encoder: bool = True, save_every: int = 250) -> Path:
+    """Train, resuming from `folder` if a run of the same recipe was cut off there.
+
+    Parameters
+    ----------
+    base : BertForMaskedLM
+        The encoder with an untrained head, attention "eager" (its backward is the fastest on CPUs).
+    corpus : Path
+        See `glauber_mlm.training.corpus.load_packs`.
+    folder : Path
+        Receives `checkpoint.pt`, `log.json`, `adapter.safetensors` (float16) and `training.json`.
+
+    Returns
+    -------
+    adapter : Path
+
+    Raises
+    ------
+    UserError
+        If `folder` holds a run of another recipe.
+    """
+    training, held_out = load_packs(corpus, tokenizer, recipe.length, recipe.held_out_share)
+    model, trainable = adapted_model(base, recipe)
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    matrices = [p for name, p in trainable.items() if "lora_" in name]
+    others = [p for name, p in trainable.items() if "lora_" not in name]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.98)
+    )
+    checkpoint, log, first, seconds = folder / "checkpoint.pt", [], 0, 0.0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        if saved["recipe"] != asdict(recipe):
+            raise UserError(f"{folder} holds a run of another recipe; choose another --out or remove the folder")
+        with torch.no_grad():
+            for name, parameter in trainable.items():
+                parameter.copy_(saved["parameters"][name])
+        optimizer.load_state_dict(saved["optimizer"])
+        first, seconds, log = saved["step"], saved["seconds"], saved["log"]
+    probe = Packs(held_out.tokens[:: max(1, len(held_out.tokens) // 512)], held_out.articles)
+    encoder = torch.compile(model.bert) if compile_encoder else model.bert
+    started, running = time.monotonic() - seconds, 0.0
+
+    def save(step: int) -> None:
+        state = {
+            "recipe": asdict(recipe),
+            "parameters": {name: p.detach() for name, p in trainable.items()},
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+            "seconds": time.monotonic() - started,
+            "log": log,
+        }
+        with replacing(checkpoint) as temporary:
+            torch.save(state, temporary)
+        write_json(folder / "log.json", log)
+
+    with tqdm(total=recipe.steps, initial=first, unit="step", desc="training") as bar:
+        for step, (inputs, targets) in enumerate(batches(training, recipe, tokenizer, first), start=first):
+            for group in optimizer.param_groups:
+                group["lr"] = rate_at(step, recipe)
+            with torch.autocast("cpu", torch.bfloat16):
+                hidden = encoder(input_ids=inputs).last_hidden_state
+                logits = model.cls(hidden[targets != -100])
+            loss = torch.nn.functional.cross_entropy(logits.float(), targets[targets != -100])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(matrices + others, 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            running = float(loss) if step == first else 0.98 * running + 0.02 * float(loss)
+            bar.update()
+            bar.set_postfix(loss=f"{running:.3f}", refresh=False)
+            if (step + 1) % save_every == 0 or step + 1 == recipe.steps:
+                model.eval()
+                with torch.autocast("cpu", torch.bfloat16):
+                    mean, error = single_mask_loss(model, probe, tokenizer, 2)
+                model.train()
+                log.append({"step": step + 1, "running_training_loss": running, "held_out_probe": mean, "standard_error": error})
+                bar.write(f"step {step + 1}: training {running:.3f}, held-out probe {mean:.3f} +- {error:.3f} nats")
+                save(step + 1)
+    tensors = {name: p.detach().half().contiguous() for name, p in trainable.items()}
+    adapter = folder / "adapter.safetensors"
+    with replacing(adapter) as temporary:
+        save_file(tensors, temporary, metadata={"scale": repr(recipe.alpha / recipe.rank)})
+    write_json(
+        folder / "training.json",
+        {
+            "recipe": asdict(recipe),
+            "seconds": seconds if first == recipe.steps else time.monotonic() - started,
+            "training_articles": training.articles,
+            "training_tokens": int(training.tokens.size),
+            "held_out_articles": held_out.articles,
+            "held_out_tokens": int(held_out.tokens.size),
+            "trained_parameters": sum(p.numel() for p in trainable.values()),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__.split("+")[0],
+            "log": log,
+        },
+    )
+    return adapter
