@@ -1,0 +1,180 @@
+"""Influence c_ij(tau): how much the token at j can move the conditional at i.
+
+Sampled influences are lower bounds on maxima over all contexts: no mixing bound may be drawn from them. The bound from the
+head's last LayerNorm holds for every pair of contexts of the model at hand, and does give one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.errors import UserError
+from glauber_mlm.kernels.sampling import check_temperatures, draw, prepare, total_variation
+from glauber_mlm.randomness import RandomStream
+
+
+@dataclass(frozen=True)
+class SampledInfluence:
+    """Total variations caused by single-token changes, over sampled contexts.
+
+    Attributes
+    ----------
+    temperatures : ndarray, shape (T,)
+    worst : ndarray, shape (T, m, m)
+        Largest TV seen at free site i (first index) when j changed: a lower bound on c_ij. The diagonal is 0.
+    mean : ndarray, shape (T, m, m)
+        Average over sampled contexts and changes: typical, not a bound.
+    changes : int
+        Sampled changes for each ordered pair of sites.
+    """
+
+    temperatures: np.ndarray
+    worst: np.ndarray
+    mean: np.ndarray
+    changes: int
+
+    @property
+    def alpha_row(self) -> np.ndarray:
+        """Lower bound on max_i sum_j c_ij (Dobrushin), shape (T,)."""
+        return self.worst.sum(axis=2).max(axis=1)
+
+    @property
+    def alpha_column(self) -> np.ndarray:
+        """Lower bound on max_j sum_i c_ij (path coupling), shape (T,)."""
+        return self.worst.sum(axis=1).max(axis=1)
+
+    @property
+    def alpha_typical(self) -> np.ndarray:
+        """Smaller of the two maxima of summed *mean* influences, shape (T,); what chains feel, not a bound."""
+        return np.minimum(self.mean.sum(axis=2).max(axis=1), self.mean.sum(axis=1).max(axis=1))
+
+
+def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], *, seed: int, batch: int = 256) -> SampledInfluence:
+    """Measure influences at given states; each free site is changed once to a token drawn uniformly and once to one from its conditional.
+
+    Parameters
+    ----------
+    states : Tensor of int64, shape (K, n)
+    temperatures : sequence of float
+        Above 0. All are computed from the same logits.
+    seed : int
+
+    Returns
+    -------
+    SampledInfluence
+    """
+    check_states(conditionals, states)
+    states = states.to(conditionals.device)
+    taus = check_temperatures(list(temperatures), len(temperatures))
+    free = conditionals.free_sites.tolist()
+    worst = np.zeros((len(taus), len(free), len(free)))
+    total = np.zeros_like(worst)
+    sites = torch.tensor(free, device=states.device)
+
+    def rows(tokens: Tensor, places: Tensor) -> Tensor:
+        return torch.cat([conditionals.logits(tokens[s : s + batch], places[s : s + batch]) for s in range(0, len(tokens), batch)])
+
+    for k, state in enumerate(states):
+        uniforms = RandomStream(seed, [k]).blocks(0, len(free), states.device)[:, 0]
+        base = rows(state.expand(len(free), -1), sites)
+        own = base.scatter(1, state[sites][:, None], float("-inf"))
+        uniform_rows = torch.where(torch.isfinite(own), torch.zeros_like(own), own)
+        one = torch.ones(len(free), dtype=torch.float64, device=states.device)
+        changes = torch.stack([draw(prepare(own, one), uniforms[:, 0]), draw(prepare(uniform_rows, one), uniforms[:, 1])])
+        for column, site in enumerate(free):
+            others = [index for index in range(len(free)) if index != column]
+            changed = state.repeat(2 * len(others), 1)
+            changed[:, site] = changes[:, column].repeat_interleave(len(others))
+            moved = rows(changed, sites[others].repeat(2))
+            reference = base[others].repeat(2, 1)
+            for t, tau in enumerate(taus.tolist()):
+                at = torch.full((len(moved),), tau, dtype=torch.float64, device=states.device)
+                distance = total_variation(prepare(reference, at), prepare(moved, at)).reshape(2, -1).cpu().numpy()
+                worst[t, others, column] = np.maximum(worst[t, others, column], distance.max(axis=0))
+                total[t, others, column] += distance.sum(axis=0)
+    return SampledInfluence(taus.numpy(), worst, total / (2 * len(states)), 2 * len(states))
+
+
+def total_variation_bound(oscillation: float | np.ndarray, temperature: float | np.ndarray) -> np.ndarray:
+    """Largest TV of two softmaxes whose logits differ by a vector of this oscillation (max - min): tanh(w / 4 tau), sharp."""
+    return np.tanh(np.asarray(oscillation) / (4 * np.asarray(temperature)))
+
+
+def logit_oscillation_bound(model: PreTrainedModel, allowed: Tensor, block: int = 2048) -> float:
+    """A proved bound on the oscillation of the logit difference between *any* two contexts.
+
+    The head ends in a LayerNorm of gain g and a linear decoder with rows W_a. The normalised vector has mean 0 and norm at most sqrt(d), so
+    for two contexts |(s_a - s_b)(x) - (s_a - s_b)(y)| <= 2 sqrt(d) ||g * (W_a - W_b)||, the projection along (1, ..., 1) removed. Biases cancel.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        BERT, RoBERTa or ModernBERT with its masked-LM head.
+    allowed : Tensor of bool, shape (V,)
+        Tokens that may be sampled; the maximum is over pairs of these.
+
+    Returns
+    -------
+    float
+        w, in nats at temperature 1. Exact maximum over pairs, evaluated in float64.
+
+    Raises
+    ------
+    UserError
+        If the head does not end in a LayerNorm and a linear decoder.
+    """
+    norm, decoder = _last_norm_and_decoder(model)
+    gain = norm.weight.detach().double()
+    rows = decoder.weight.detach().double()[allowed.to(decoder.weight.device)] * gain
+    rows = rows - rows.mean(dim=1, keepdim=True)
+    squares = (rows**2).sum(dim=1)
+    single, single_squares = rows.float(), squares.float()
+    best, pair = -1.0, (0, 0)
+    for start in range(0, len(rows), block):
+        distances = single_squares[start : start + block, None] + single_squares[None] - 2 * single[start : start + block] @ single.T
+        value, place = distances.flatten().max(dim=0)
+        if float(value) > best:
+            best, pair = float(value), (start + int(place) // len(rows), int(place) % len(rows))
+    exact = float((rows[pair[0]] - rows[pair[1]]).norm())
+    # The pair was found in float32; allow for the rounding of its competitors.
+    exact = max(exact, math.sqrt(best)) * (1 + 1e-5)
+    return 2 * math.sqrt(rows.shape[1]) * exact
+
+
+def _last_norm_and_decoder(model: PreTrainedModel) -> tuple[nn.Module, nn.Linear]:
+    if hasattr(model, "cls") and hasattr(model.cls, "predictions"):
+        norm, decoder = model.cls.predictions.transform.LayerNorm, model.cls.predictions.decoder
+    elif hasattr(model, "lm_head") and hasattr(model.lm_head, "layer_norm"):
+        norm, decoder = model.lm_head.layer_norm, model.lm_head.decoder
+    elif hasattr(model, "head") and hasattr(model.head, "norm"):
+        norm, decoder = model.head.norm, model.decoder
+    else:
+        raise UserError(f"no bound is known for the head of {type(model).__name__}: it must end in a LayerNorm and a linear decoder")
+    if not isinstance(norm, nn.LayerNorm):
+        raise UserError(f"no bound is known for the head of {type(model).__name__}: it ends in {type(norm).__name__}, not LayerNorm")
+    return norm, decoder
+
+
+def contraction_temperature(oscillation: float, sites: int) -> float:
+    """Temperature above which (n - 1) tanh(w / 4 tau) < 1, so that contraction and n log n mixing are proved (n >= 3)."""
+    if sites < 3:
+        raise UserError("with fewer than 3 sites (n - 1) tanh(.) is below 1 at every temperature")
+    return oscillation / (4 * math.atanh(1 / (sites - 1)))
+
+
+def mixing_bound(alpha: float, sites: int, epsilon: float = 0.25) -> float:
+    """Steps by which the chain is mixed to epsilon: ceil(n / (1 - alpha) (log n + log 1/epsilon)); infinite unless alpha < 1.
+
+    A theorem only for a proved (upper bound on) alpha, never for a sampled one.
+    """
+    if not alpha < 1:
+        return math.inf
+    return math.ceil(sites / (1 - alpha) * (math.log(sites) + math.log(1 / epsilon)))

@@ -1,0 +1,90 @@
+"""Local margins and exact one-step escape probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.kernels.sampling import check_temperatures, prepare
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """What the n conditionals of a state say of it.
+
+    Attributes
+    ----------
+    margins : ndarray of float64, shape (K, m)
+        Logit of the token that stands at each free site minus the best other one, in nats at temperature 1. Positive: it is the argmax.
+    escapes : ndarray of float64, shape (T, K)
+        Exact probability that one step leaves the state.
+    temperatures : ndarray, shape (T,)
+    """
+
+    margins: np.ndarray
+    escapes: np.ndarray
+    temperatures: np.ndarray
+
+    @property
+    def local_margin(self) -> np.ndarray:
+        """gamma of each state, shape (K,): the least margin; `gamma > 0` makes it a local maximum of every conditional."""
+        return self.margins.min(axis=1)
+
+    @property
+    def argmax_fraction(self) -> np.ndarray:
+        """Share of sites whose token is the argmax of its conditional, shape (K,)."""
+        return (self.margins >= 0).mean(axis=1)
+
+
+def local_view(conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], batch: int = 256) -> LocalView:
+    """Margins, and escape probabilities `1 - (1/m) sum_i p_tau(x_i given x_{-i})`, from m rows for each state.
+
+    The probability of leaving is summed over the other tokens, so that it keeps its digits when it is tiny.
+
+    Parameters
+    ----------
+    states : Tensor of int64, shape (K, n)
+    temperatures : sequence of float
+    """
+    check_states(conditionals, states)
+    states = states.to(conditionals.device)
+    taus = check_temperatures(list(temperatures), len(temperatures))
+    free = conditionals.free_sites
+    count, sites = len(states), len(free)
+    tokens = states.repeat_interleave(sites, dim=0)
+    places = free.repeat(count)
+    margins, leaving = [], []
+    for start in range(0, len(tokens), batch):
+        part = slice(start, start + batch)
+        rows = conditionals.logits(tokens[part], places[part])
+        own = tokens[part].gather(1, places[part, None])
+        others = rows.scatter(1, own, float("-inf"))
+        margins.append((rows.gather(1, own)[:, 0].double() - others.amax(dim=1).double()).cpu())
+        by_temperature = []
+        for tau in taus.tolist():
+            weights = prepare(rows, torch.full((len(rows),), tau, dtype=torch.float64, device=rows.device))
+            rest = weights.values.double().scatter(1, own, 0.0).sum(dim=1)
+            by_temperature.append((rest / (rest + weights.values.gather(1, own)[:, 0].double())).cpu())
+        leaving.append(torch.stack(by_temperature))
+    escapes = torch.cat(leaving, dim=1).reshape(len(taus), count, sites).mean(dim=2)
+    return LocalView(torch.cat(margins).reshape(count, sites).numpy(), escapes.numpy(), taus.numpy())
+
+
+def escape_bound(margin: np.ndarray, temperature: np.ndarray, tokens: int) -> np.ndarray:
+    """The paper's bound on leaving a state of local margin gamma in one step: (|V| - 1) exp(-gamma / tau).
+
+    Parameters
+    ----------
+    tokens : int
+        |V|, tokens that may be drawn at a site.
+
+    Notes
+    -----
+    It is above 1, and says nothing, unless gamma > tau log(|V| - 1).
+    """
+    return (tokens - 1) * np.exp(-np.asarray(margin) / np.asarray(temperature))
