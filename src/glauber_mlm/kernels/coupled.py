@@ -83,10 +83,14 @@ def step(conditionals: Conditionals, state: PairState, randomness: Tensor, coupl
     else:
         b = draw(q, randomness[:, TOKEN])
     b = torch.where(shared, a, b)
-    first = state.first.scatter(1, sites[:, None], a[:, None])
-    second = state.second.scatter(1, sites[:, None], b[:, None])
+    # As in the plain step, an unusable row leaves the tokens alone until the fault is reported.
+    usable, column = p.usable & q.usable, sites[:, None]
+    a = torch.where(usable, a, state.first.gather(1, column)[:, 0])
+    b = torch.where(usable, b, state.second.gather(1, column)[:, 0])
+    first = state.first.scatter(1, column, a[:, None])
+    second = state.second.scatter(1, column, b[:, None])
     met = (first == second).all(dim=1)
-    return PairState(first, second, state.temperature), PairInfo(sites, a, b, met, p.usable & q.usable)
+    return PairState(first, second, state.temperature), PairInfo(sites, a, b, met, usable)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class CachedRow:
     logits: Tensor | None
     prepared: dict[float, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     pins: int = 0
+    kept: bool = False  # whether the cache holds it, and so counts its bytes
 
     @property
     def bytes(self) -> int:
@@ -58,15 +59,19 @@ class RowCache:
         return row
 
     def put(self, key: bytes, row: CachedRow) -> bool:
-        """Keep `row` if room can be made; say whether it was kept."""
-        if not self._make_room(row.bytes):
-            return False
-        self._rows[key] = row
-        self.used += row.bytes
-        return True
+        """Keep `row`, in place of any other under its key, if room can be made; say whether it was kept."""
+        if key in self._rows:
+            self._drop(key)
+        row.kept = self._make_room(row.bytes)
+        if row.kept:
+            self._rows[key] = row
+            self.used += row.bytes
+        return row.kept
 
     def add_temperature(self, row: CachedRow, temperature: float, prepared: tuple[np.ndarray, np.ndarray]) -> bool:
-        """Keep the weights of a cached row at one more temperature if room can be made."""
+        """Keep the weights of a cached row at one more temperature if room can be made; say whether they were kept."""
+        if not row.kept:
+            return False
         size = prepared[0].nbytes + prepared[1].nbytes
         row.pins += 1  # so that making room does not drop the row itself
         room = self._make_room(size)
@@ -79,13 +84,18 @@ class RowCache:
     def _make_room(self, size: int) -> bool:
         tries = len(self._rows)
         while self.used + size > self.limit and tries:
-            key, oldest = self._rows.popitem(last=False)
-            if oldest.pins:
-                self._rows[key] = oldest
+            key = next(iter(self._rows))
+            if self._rows[key].pins:
+                self._rows.move_to_end(key)
             else:
-                self.used -= oldest.bytes
+                self._drop(key)
             tries -= 1
         return self.used + size <= self.limit
+
+    def _drop(self, key: bytes) -> None:
+        row = self._rows.pop(key)
+        row.kept = False
+        self.used -= row.bytes
 
 
 def _draw_one(prepared: tuple[np.ndarray, np.ndarray], uniform: float) -> int:
@@ -154,19 +164,21 @@ class EventDriven:
         self._keep_logits = len(set(temperatures)) > 1
         walkers = [_Walker(self.cache, tokens[k], temperatures[k], np.ascontiguousarray(sites[:, k]), uniforms[k]) for k in range(count)]
         active = list(range(count))
-        while active:
-            waiting: OrderedDict[bytes, list[int]] = OrderedDict()
-            for k in active:
-                key = walkers[k].advance()
-                if key is not None:
-                    waiting.setdefault(key, []).append(k)
-            keys = list(waiting)
-            for start in range(0, len(keys), self.batch_rows):
-                part = keys[start : start + self.batch_rows]
-                self._compute(part, waiting, walkers, chains, first_step)
-            active = [k for group in waiting.values() for k in group]
-        for walker in walkers:
-            walker.release()
+        try:
+            while active:
+                waiting: OrderedDict[bytes, list[int]] = OrderedDict()
+                for k in active:
+                    key = walkers[k].advance()
+                    if key is not None:
+                        waiting.setdefault(key, []).append(k)
+                keys = list(waiting)
+                for start in range(0, len(keys), self.batch_rows):
+                    part = keys[start : start + self.batch_rows]
+                    self._compute(part, waiting, walkers, chains, first_step)
+                active = [k for group in waiting.values() for k in group]
+        finally:
+            for walker in walkers:
+                walker.release()
         self.steps += steps * count
         drawn = torch.from_numpy(np.stack([walker.drawn for walker in walkers], axis=1))
         final = torch.from_numpy(tokens.astype(np.int64)).to(self.conditionals.device)

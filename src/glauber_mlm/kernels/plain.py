@@ -18,7 +18,9 @@ class NonFiniteLogits(UserError):
     """A model returned NaN, +inf, or a row without a single token that may be drawn."""
 
     def __init__(self, chain: int, step: int, site: int) -> None:
-        super().__init__(f"non-finite logits: chain {chain}, step {step}, site {site}; the segment was discarded, what was written before it is kept. Check the model's weights and dtype.")
+        super().__init__(
+            f"non-finite logits: chain {chain}, step {step}, site {site}; the segment was discarded, what was written before it is kept. Check the model's weights and dtype."
+        )
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class StepInfo:
     previous, drawn : Tensor of int64
         Tokens at the site before and after.
     usable : Tensor of bool
-        False where the row of logits was unusable; `drawn` then means nothing.
+        False where the row of logits was unusable; the token is then left as it was.
     """
 
     sites: Tensor
@@ -109,10 +111,11 @@ def step(conditionals: Conditionals, state: ChainState, randomness: Tensor) -> t
     """
     sites = choose_sites(conditionals, randomness[:, SITE])
     weights = prepare(conditionals.logits(state.tokens, sites), state.temperature)
-    drawn = draw(weights, randomness[:, TOKEN])
-    previous = state.tokens.gather(1, sites[:, None])[:, 0]
+    previous, usable = state.tokens.gather(1, sites[:, None])[:, 0], weights.usable
+    # An unusable row leaves the token alone: the state must fit the model until the end of the segment, where the fault is reported.
+    drawn = torch.where(usable, draw(weights, randomness[:, TOKEN]), previous)
     tokens = state.tokens.scatter(1, sites[:, None], drawn[:, None])
-    return ChainState(tokens, state.temperature), StepInfo(sites, previous, drawn, weights.usable)
+    return ChainState(tokens, state.temperature), StepInfo(sites, previous, drawn, usable)
 
 
 def raise_if_unusable(usable: Tensor, sites: Tensor, chains: Sequence[int], first_step: int) -> None:

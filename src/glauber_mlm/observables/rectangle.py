@@ -116,6 +116,11 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
     -------
     Tensor of float64, shape (R,), on the CPU
         In nats. `delta != 0` beyond the numerical floor certifies that no joint law has these conditionals.
+
+    Raises
+    ------
+    UserError
+        If a conditional of a rectangle gives one of its tokens probability zero: delta is not defined there.
     """
     results = []
     for start in range(0, len(rectangles), batch):
@@ -129,7 +134,11 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
         first = odds(part.corner(False, False), part.i, part.a_new, a) + odds(part.corner(True, False), part.j, part.b_new, b)
         second = odds(part.corner(False, False), part.j, part.b_new, b) + odds(part.corner(False, True), part.i, part.a_new, a)
         results.append((first - second).cpu())
-    return torch.cat(results)
+    delta = torch.cat(results)
+    undefined = torch.nonzero(~torch.isfinite(delta))[:, 0].tolist()
+    if undefined:
+        raise UserError(f"rectangle {undefined[0]} uses a token that may not be drawn at its site, so it has no defect; start from states of allowed tokens")
+    return delta
 
 
 def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles, batch: int = 64) -> Tensor:

@@ -1,0 +1,294 @@
+"""Models whose joint law is known: the instrument is checked on these before it is turned on a language model.
+
+At temperature tau the conditionals are softmax(logits / tau) and, where a joint law mu_1 exists, the stationary law is mu_tau proportional to
+mu_1 ** (1 / tau). Rows are float64. States are numbered by their base-V digits, site 0 most significant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor
+
+from glauber_mlm.errors import UserError
+
+LARGEST_ENUMERATION = 2**20
+
+
+class SolvableModel:
+    """Conditionals with their joint law beside them.
+
+    Parameters
+    ----------
+    length : int
+        n, at least 1. All sites are free.
+    vocabulary : int
+        V, at least 2.
+    description : str
+        Everything that fixes the law; hashed into `fingerprint`.
+    device : torch.device or str
+    """
+
+    dtype = torch.float64
+
+    def __init__(self, length: int, vocabulary: int, description: str, device: torch.device | str = "cpu") -> None:
+        if length < 1 or vocabulary < 2:
+            raise UserError(f"{length} sites and {vocabulary} tokens; a model needs at least 1 site and 2 tokens")
+        self.length, self.vocabulary = int(length), int(vocabulary)
+        self.device = torch.device(device)
+        self.free_sites = torch.arange(self.length, device=self.device)
+        self.fingerprint = hashlib.sha256(f"{type(self).__name__}|{length}|{vocabulary}|{description}".encode()).hexdigest()
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        """See `Conditionals.logits`; float64."""
+        raise NotImplementedError
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        """Log of the joint law at temperature 1 up to a constant: float64, shape (B,), for states of shape (B, n)."""
+        raise NotImplementedError
+
+    def states(self) -> Tensor:
+        """All states: int64, shape (V**n, n), in state-index order.
+
+        Raises
+        ------
+        UserError
+            If V**n exceeds 2**20.
+        """
+        count = self.vocabulary**self.length
+        if count > LARGEST_ENUMERATION:
+            raise UserError(f"{self.vocabulary}**{self.length} states are too many to enumerate; at most {LARGEST_ENUMERATION} are allowed: take fewer sites")
+        place = self.vocabulary ** torch.arange(self.length - 1, -1, -1)
+        return (torch.arange(count)[:, None] // place % self.vocabulary).to(self.device)
+
+    def log_mu(self, temperature: float) -> Tensor:
+        """Normalised log of the stationary law at a temperature: float64, shape (V**n,), in state-index order.
+
+        Raises
+        ------
+        UserError
+            If there are too many states, the temperature is not positive, or the conditionals have no joint law.
+        """
+        return torch.log_softmax(self.log_weights(self.states()) / _finite("temperature", temperature, positive=True), dim=0)
+
+
+def _spins(states: Tensor) -> Tensor:
+    return 2.0 * states.double() - 1.0
+
+
+def _finite(name: str, value: float, positive: bool = False) -> float:
+    if not math.isfinite(value) or (positive and value <= 0):
+        raise UserError(f"{name} {value!r} is refused; it must be a finite{' positive' if positive else ''} number")
+    return float(value)
+
+
+class Ising(SolvableModel):
+    """Spins -1 (token 0) and +1 (token 1) with log weight `coupling * sum over edges s s' + field * sum s`.
+
+    Parameters
+    ----------
+    shape : {"cycle", "torus"}
+    size : int
+        At least 2: the cycle has `size` sites, the torus `size * size` in row-major order. With size 2 the two edges between a pair of neighbours
+        both count.
+    coupling, field : float
+    device : torch.device or str
+    """
+
+    def __init__(self, shape: str, size: int, coupling: float = 1.0, field: float = 0.0, device: torch.device | str = "cpu") -> None:
+        if shape not in ("cycle", "torus"):
+            raise UserError(f'Ising shape {shape!r} is unknown; allowed are "cycle" and "torus"')
+        if size < 2:
+            raise UserError(f"Ising size {size} is too small; at least 2 is needed for a site to have neighbours other than itself")
+        self.coupling, self.field = _finite("coupling", coupling), _finite("field", field)
+        super().__init__(size if shape == "cycle" else size * size, 2, f"{shape}|{self.coupling!r}|{self.field!r}", device)
+        grid = torch.arange(self.length).view(-1, size)
+        shifts = [(1, 1), (-1, 1)] if shape == "cycle" else [(1, 1), (1, 0), (-1, 1), (-1, 0)]
+        # The first half of the columns visits every edge once.
+        self._neighbours = torch.stack([grid.roll(-shift, dims=axis).reshape(-1) for shift, axis in shifts], dim=1).to(self.device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        around = _spins(states.gather(1, self._neighbours[sites])).sum(dim=1)
+        pull = self.coupling * around + self.field
+        return torch.stack([-pull, pull], dim=1)
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        spins = _spins(states)
+        forward = self._neighbours[:, : self._neighbours.shape[1] // 2]
+        bonds = (spins[:, :, None] * spins[:, forward]).sum(dim=(1, 2))
+        return self.coupling * bonds + self.field * spins.sum(dim=1)
+
+
+class CurieWeiss(SolvableModel):
+    """The complete-graph Ising model, log weight `(sum s)**2 / (2 n)`, in units where its critical temperature is 1 as n grows.
+
+    The logit of + over - at site i is `2 (M - s_i) / n` with `M = sum s`: the diagonal of `M**2` is a constant and drops out.
+
+    Parameters
+    ----------
+    length : int
+        n; conditionals and the magnetisation chain are usable at any n, enumeration up to n = 20.
+    device : torch.device or str
+    """
+
+    def __init__(self, length: int, device: torch.device | str = "cpu") -> None:
+        super().__init__(length, 2, "", device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        spins = _spins(states)
+        pull = (spins.sum(dim=1) - spins.gather(1, sites[:, None])[:, 0]) / self.length
+        return torch.stack([-pull, pull], dim=1)
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        return _spins(states).sum(dim=1) ** 2 / (2 * self.length)
+
+    def magnetisation_chain(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """The exact birth-and-death chain of the number of + spins, one step being one site of the full chain.
+
+        Parameters
+        ----------
+        temperature : float
+            Finite and positive.
+
+        Returns
+        -------
+        transition : ndarray of float64, shape (n+1, n+1)
+        stationary : ndarray of float64, shape (n+1,)
+            The image of mu_tau: proportional to `binomial(n, k) exp((2k - n)**2 / (2 n tau))`.
+        """
+        n, temperature = self.length, _finite("temperature", temperature, positive=True)
+        plus = np.arange(n + 1, dtype=np.float64)
+        total = 2 * plus - n
+
+        # Chosen among the - spins with the rest summing to M + 1, or among the + spins with the rest summing to M - 1.
+        up, stay_minus = (expit(sign * 2 * (total + 1) / (n * temperature)) * (n - plus) / n for sign in (1, -1))
+        down, stay_plus = (expit(sign * 2 * (total - 1) / (n * temperature)) * plus / n for sign in (-1, 1))
+        transition = np.diag(stay_minus + stay_plus) + np.diag(up[:-1], 1) + np.diag(down[1:], -1)
+        choices = np.array([math.log(math.comb(n, k)) for k in range(n + 1)])
+        weight = choices + total**2 / (2 * n * temperature)
+        stationary = np.exp(weight - weight.max())
+        return transition, stationary / stationary.sum()
+
+
+class Potts(SolvableModel):
+    """q colours on the cycle of n sites, log weight `coupling * (number of edges with equal ends)`.
+
+    Parameters
+    ----------
+    length : int
+        At least 2; with 2 sites both edges between them count.
+    colours : int
+        q, at least 2.
+    coupling : float
+        Positive attracts, negative repels.
+    device : torch.device or str
+    """
+
+    def __init__(self, length: int, colours: int, coupling: float = 1.0, device: torch.device | str = "cpu") -> None:
+        if length < 2:
+            raise UserError(f"Potts cycle of {length} sites; at least 2 are needed for a site to have neighbours other than itself")
+        self.coupling = _finite("coupling", coupling)
+        super().__init__(length, colours, repr(self.coupling), device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        rows = torch.zeros(len(sites), self.vocabulary, dtype=self.dtype, device=self.device)
+        for shift in (-1, 1):
+            colour = states.gather(1, ((sites + shift) % self.length)[:, None])
+            rows.scatter_add_(1, colour, torch.full_like(colour, self.coupling, dtype=self.dtype))
+        return rows
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        return self.coupling * (states == states.roll(-1, dims=1)).sum(dim=1).double()
+
+
+class ProductMeasure(SolvableModel):
+    """Independent sites: the conditional of site i is the softmax of row i, whatever the others hold.
+
+    Parameters
+    ----------
+    logits : Tensor or array, shape (n, V)
+        Finite.
+    device : torch.device or str
+    """
+
+    def __init__(self, logits: Tensor | np.ndarray, device: torch.device | str = "cpu") -> None:
+        table = torch.as_tensor(logits, dtype=torch.float64).detach().clone()
+        if table.ndim != 2 or not bool(torch.isfinite(table).all()):
+            raise UserError(f"product measure from logits of shape {tuple(table.shape)}; give finite ones of shape (sites, tokens)")
+        super().__init__(table.shape[0], table.shape[1], hashlib.sha256(table.cpu().numpy().tobytes()).hexdigest(), device)
+        self._table = table.to(self.device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        return self._table[sites]
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        return self._table.gather(1, states.T).sum(dim=0)
+
+
+class _Table(SolvableModel):
+    """A joint law given as a table of V**n log weights."""
+
+    def __init__(self, length: int, vocabulary: int, table: Tensor, description: str, device: torch.device | str) -> None:
+        super().__init__(length, vocabulary, description, device)
+        self._table = table.to(self.device)
+        self._place = self.vocabulary ** torch.arange(self.length - 1, -1, -1, device=self.device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        place = self._place[sites]
+        rest = (states * self._place).sum(dim=1) - states.gather(1, sites[:, None])[:, 0] * place
+        return self._table[rest[:, None] + place[:, None] * torch.arange(self.vocabulary, device=self.device)]
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        return self._table[(states * self._place).sum(dim=1)]
+
+
+class RandomJoint(_Table):
+    """A random positive joint law, independent standard normal log weights, and the conditionals that it has.
+
+    Parameters
+    ----------
+    length, vocabulary : int
+        n and V, with V**n at most 2**20.
+    seed : int
+        Same seed, same law.
+    device : torch.device or str
+    """
+
+    def __init__(self, length: int, vocabulary: int, seed: int, device: torch.device | str = "cpu") -> None:
+        if vocabulary**length > LARGEST_ENUMERATION:
+            raise UserError(f"a table of {vocabulary}**{length} weights is too large; at most {LARGEST_ENUMERATION} are allowed: take fewer sites")
+        table = torch.from_numpy(np.random.default_rng(seed).standard_normal(vocabulary**length))
+        super().__init__(length, vocabulary, table, str(seed), device)
+
+
+class DefectTable(_Table):
+    """Two sites, two tokens: the conditionals of a joint law, bent so that the rectangle statistic is a given number.
+
+    With sites i = 0, j = 1 and tokens a = b = 0, a' = b' = 1, `delta = L1 - L2` (path x->y->z minus path x->w->z) equals `defect` at temperature 1. A
+    quarter of it goes into each of the four conditionals. `log_mu` is refused unless `defect` is 0: no joint law has these conditionals.
+
+    Parameters
+    ----------
+    defect : float
+    device : torch.device or str
+    """
+
+    def __init__(self, defect: float, device: torch.device | str = "cpu") -> None:
+        self.defect = _finite("defect", defect)
+        super().__init__(2, 2, torch.log(torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)), repr(self.defect), device)
+
+    def logits(self, states: Tensor, sites: Tensor) -> Tensor:
+        rows = super().logits(states, sites)
+        other = states.gather(1, 1 - sites[:, None])[:, 0]
+        # L1 uses site 0 given b = 0 and site 1 given a' = 1; L2 uses the other two rows.
+        rows[:, 1] += self.defect / 4 * torch.where(other == sites, 1, -1).to(self.dtype)
+        return rows
+
+    def log_weights(self, states: Tensor) -> Tensor:
+        if self.defect != 0:
+            raise UserError(f"conditionals with a rectangle defect of {self.defect} have no joint law; take the stationary law of their chain")
+        return super().log_weights(states)

@@ -1,0 +1,167 @@
+"""A topic scorer on sentence embeddings that may answer "none of these", and how well it does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
+
+from glauber_mlm.errors import UserError
+from glauber_mlm.observables.survival import wilson_interval
+
+NONE_OF_THESE = "none of these"
+Floats = NDArray[np.float64]
+
+
+class TopicScorer:
+    """Multinomial logistic regression with an explicit class for text that is of no topic.
+
+    Glauber chains leave the texts the scorer was trained on; without such a class every text would be of some topic. What the class has not been shown it
+    need not recognise: check `accuracy_report` on corrupted texts too.
+
+    Parameters
+    ----------
+    strength : float
+        Inverse of the ridge penalty (scikit-learn's ``C``), positive. Classes are weighted equally, whatever their sizes, so a probability is not a base rate.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The columns of `predict_proba`: the topics in alphabetical order, then ``"none of these"``. Set by `fit`.
+    """
+
+    def __init__(self, strength: float = 10.0) -> None:
+        if not strength > 0:
+            raise UserError(f"strength {strength} is out of range; give a positive number")
+        self.strength = strength
+        self.classes: tuple[str, ...] = ()
+        self._model: LogisticRegression | None = None
+
+    def fit(self, embeddings: ArrayLike, labels: Sequence[str], none_embeddings: ArrayLike) -> TopicScorer:
+        """Train on labelled passages and on texts of no topic.
+
+        Parameters
+        ----------
+        embeddings : array, shape (k, d)
+        labels : sequence of str, length k
+            At least two topics.
+        none_embeddings : array, shape (l, d)
+            At least one: token-shuffled passages, random tokens.
+        """
+        values, nothing = _matrix(embeddings), _matrix(none_embeddings)
+        topics = [str(label) for label in labels]
+        if len(values) != len(topics) or len(set(topics)) < 2 or NONE_OF_THESE in topics:
+            raise UserError(f"give one label for each of {len(values)} embeddings, at least two topics, none of them {NONE_OF_THESE!r}")
+        if values.shape[1] != nothing.shape[1] or len(nothing) == 0:
+            raise UserError("give at least one text of no topic, embedded as the passages are")
+        self.classes = (*sorted(set(topics)), NONE_OF_THESE)
+        codes = {name: code for code, name in enumerate(self.classes)}
+        targets = np.array([codes[topic] for topic in topics] + [codes[NONE_OF_THESE]] * len(nothing))
+        self._model = LogisticRegression(C=self.strength, class_weight="balanced", max_iter=2000).fit(np.concatenate([values, nothing]), targets)
+        return self
+
+    def predict_proba(self, embeddings: ArrayLike) -> Floats:
+        """Probabilities of `classes`, shape (..., number of classes), for embeddings of shape (..., d)."""
+        if self._model is None:
+            raise UserError("this topic scorer is not trained; call fit first")
+        values = np.asarray(embeddings, dtype=np.float64)
+        flat = self._model.predict_proba(values.reshape(-1, values.shape[-1]))
+        return flat.reshape(*values.shape[:-1], len(self.classes))
+
+    def score(self, embeddings: ArrayLike, topic: str) -> Floats:
+        """Probability of one topic, shape (...)."""
+        probabilities = self.predict_proba(embeddings)
+        if topic not in self.classes:
+            raise UserError(f"{topic!r} is not a class of this scorer; the classes are {', '.join(self.classes)}")
+        return probabilities[..., self.classes.index(topic)]
+
+    def predict(self, embeddings: ArrayLike) -> list[str]:
+        """The most probable class of each row of embeddings, shape (k, d)."""
+        return [self.classes[code] for code in self.predict_proba(_matrix(embeddings)).argmax(axis=1)]
+
+    def accuracy_report(self, embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str] | None = None) -> pd.DataFrame:
+        """Accuracy on labelled texts, as `accuracy_table` gives it; the texts must not have been trained on, nor be made from ones that were."""
+        return accuracy_table(self.predict(embeddings), labels, groups)
+
+
+def _matrix(embeddings: ArrayLike) -> Floats:
+    values = np.asarray(embeddings, dtype=np.float64)
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise UserError(f"embeddings must be finite and of shape (texts, d), not {values.shape}")
+    return values
+
+
+def accuracy_table(predicted: Sequence[str], labels: Sequence[str], groups: Sequence[str] | None = None, level: float = 0.95) -> pd.DataFrame:
+    """Share of right answers for each label and overall (row "all"), with Wilson intervals.
+
+    Parameters
+    ----------
+    predicted, labels : sequence of str, length k
+    groups : sequence of str, optional
+        The passage each text comes from. Texts of one passage are not independent, so the interval then counts passages, not texts (safe: as if a passage's
+        texts were all right or all wrong together). Each text is its own passage by default.
+    level : float
+
+    Returns
+    -------
+    DataFrame
+        Columns `label`, `texts`, `passages`, `correct`, `accuracy`, `low`, `high`.
+    """
+    sources = [str(place) for place in range(len(labels))] if groups is None else [str(group) for group in groups]
+    if not len(predicted) == len(labels) == len(sources) or len(labels) == 0:
+        raise UserError(f"{len(predicted)} answers, {len(labels)} labels and {len(sources)} passages must be as many, at least one")
+    frame = pd.DataFrame({"label": list(labels), "passage": sources, "right": [a == b for a, b in zip(predicted, labels, strict=True)]})
+    parts = [(str(label), part) for label, part in frame.groupby("label", sort=True)] + [("all", frame)]
+    rows = []
+    for label, part in parts:
+        accuracy, passages = float(part["right"].mean()), int(part["passage"].nunique())
+        # With fewer passages than texts the effective count of successes need not be whole: round outwards.
+        effective = accuracy * passages
+        low = wilson_interval(math.floor(effective + 1e-9), passages, level)[0]
+        high = wilson_interval(math.ceil(effective - 1e-9), passages, level)[1]
+        rows.append((label, len(part), passages, int(part["right"].sum()), accuracy, low, high))
+    return pd.DataFrame(rows, columns=["label", "texts", "passages", "correct", "accuracy", "low", "high"])
+
+
+def cross_validated_report(embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str], folds: int = 4, strength: float = 10.0) -> pd.DataFrame:
+    """Accuracy by cross-validation in which whole passages are held out.
+
+    A passage and every text made from it are all in training or all held out, so the scorer is never tested on words it has learnt. Folds are balanced over
+    labels and do not depend on a seed.
+
+    Parameters
+    ----------
+    embeddings : array, shape (k, d)
+    labels : sequence of str, length k
+        Topics and ``"none of these"``.
+    groups : sequence of str, length k
+        The passage each text was made from; one of its own for a random-token text.
+    folds : int
+        2 to the number of passages.
+    strength : float
+        Of `TopicScorer`.
+
+    Returns
+    -------
+    DataFrame
+        As from `accuracy_table`.
+    """
+    values, topics, sources = _matrix(embeddings), np.asarray(labels, dtype=str), np.asarray(groups, dtype=str)
+    if not len(values) == len(topics) == len(sources):
+        raise UserError(f"{len(values)} embeddings, {len(topics)} labels and {len(sources)} passages must be as many")
+    if NONE_OF_THESE not in topics:
+        raise UserError(f"cross-validation needs texts labelled {NONE_OF_THESE!r} as well as topics")
+    fewest = min(len(set(sources[topics == topic])) for topic in set(topics))
+    if not 2 <= folds <= fewest:
+        raise UserError(f"folds={folds} is out of range; give 2 to {fewest}, the passages of the smallest class")
+    predicted = np.empty(len(topics), dtype=object)
+    for train, held_out in StratifiedGroupKFold(n_splits=folds).split(values, topics, sources):
+        nothing = topics[train] == NONE_OF_THESE
+        scorer = TopicScorer(strength).fit(values[train][~nothing], topics[train][~nothing].tolist(), values[train][nothing])
+        predicted[held_out] = scorer.predict(values[held_out])
+    return accuracy_table(predicted.tolist(), topics.tolist(), sources.tolist())
