@@ -1,0 +1,180 @@
+"""The paper's claims, each with the rule that decides it, declared before any run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Verdict(StrEnum):
+    """Outcome of a decision rule. None of them says "reproduced": that word is for the paper's own models."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNDECIDED = "undecided"
+    NO_VIOLATION_FOUND = "no violation found"
+    VIOLATED = "violated"
+    NOT_RUN = "not run"
+
+
+VERDICTS_OF_THEOREMS = (Verdict.NO_VIOLATION_FOUND, Verdict.VIOLATED, Verdict.NOT_RUN)
+VERDICTS_OF_FINDINGS = (Verdict.AGREES, Verdict.DISAGREES, Verdict.UNDECIDED, Verdict.NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper.
+
+    Attributes
+    ----------
+    id : str
+    statement, paper : str
+        The claim and the paper's figure for it, in words.
+    kind : {"empirical", "theorem", "qualitative"}
+        A theorem can be violated (then the code or the reading of it is wrong) but never confirmed by a run.
+    chapter : str
+        Name of the only chapter that records it.
+    rule : str
+        How the verdict is reached from the run's figures.
+    """
+
+    id: str
+    statement: str
+    paper: str
+    kind: Literal["empirical", "theorem", "qualitative"]
+    chapter: str
+    rule: str
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts that this claim takes."""
+        return VERDICTS_OF_THEOREMS if self.kind == "theorem" else VERDICTS_OF_FINDINGS
+
+
+CLAIMS: dict[str, Claim] = {
+    claim.id: claim
+    for claim in (
+        Claim(
+            "R1",
+            "Conditionals of masked language models are incompatible with any joint law.",
+            "mean |delta| in [0.64, 0.80] on BERT-base, RoBERTa, ModernBERT",
+            "empirical",
+            "rectangle_test",
+            "agrees if the 95 % interval of mean |delta| lies above ten times the numerical floor; disagrees if it lies below the "
+            "floor; undecided otherwise. Whether the value falls into the paper's range is shown and not judged for another model.",
+        ),
+        Claim(
+            "R2",
+            "The conditionals of an autoregressive model are compatible.",
+            "GPT-2: delta = 0",
+            "empirical",
+            "rectangle_test",
+            "agrees if the largest |delta| of the control is at most ten times the movement that another batch causes in it; disagrees if it is "
+            "larger; not run without an autoregressive model.",
+        ),
+        Claim(
+            "R3",
+            "Incompatibility persists across model sizes.",
+            "qualitative",
+            "qualitative",
+            "rectangle_test",
+            "agrees if R1 agrees for every model of at least two sizes; disagrees if it disagrees for one of them; undecided otherwise; not run with one size.",
+        ),
+        Claim(
+            "T1",
+            "If the influence coefficient alpha(tau) is below 1, the chain mixes in O(n log n) steps.",
+            "theorem",
+            "theorem",
+            "theory_checks",
+            "violated if an exact mixing time exceeds ceil(n/(1-alpha) (log n + log 1/eps)) at a temperature with exact alpha below "
+            "1; no violation found otherwise.",
+        ),
+        Claim(
+            "T2",
+            "The probability of leaving a state of positive margin is exponentially small in 1/tau.",
+            "theorem",
+            "theorem",
+            "theory_checks",
+            "violated if an exact one-step escape probability exceeds (|V|-1) exp(-gamma/tau) beyond rounding at any state and "
+            "temperature checked; no violation found otherwise.",
+        ),
+        Claim(
+            "T3",
+            "The bounds are pessimistic against what chains do.",
+            "qualitative",
+            "qualitative",
+            "mixing_times",
+            "agrees if the temperature above which contraction is proved is at least ten times the one above which half of the "
+            "coupled pairs meet before the cap, at every length; disagrees if it is below twice that at some length; undecided "
+            "otherwise.",
+        ),
+        Claim(
+            "M1",
+            "At high temperature, hitting times scale as C(tau) n log n on both clocks, coalescence and semantic.",
+            "T = C(tau) n log n for tau >~ 1",
+            "empirical",
+            "mixing_times",
+            "agrees if C n log n passes a chi-square test at 5 % on both clocks while C n and C n^2 fail on both; disagrees if C n log n fails "
+            "on a clock on which one of the two passes; undecided otherwise, and where fewer than three lengths have a median within the cap.",
+        ),
+        Claim(
+            "M2",
+            "At low temperature, chains are held for thousands of steps.",
+            "thousands of steps",
+            "qualitative",
+            "mixing_times",
+            "agrees if at the lowest temperature at least half of the chains have a stay of at least 1000 steps within the stated radius; "
+            "disagrees if fewer than a tenth have, in runs of at least 2000 steps; undecided otherwise.",
+        ),
+        Claim(
+            "M3",
+            "Coalescence passes from slow to fast at a temperature of about 1.5 to 2, which rises with n.",
+            "tau in [1.5, 2]",
+            "empirical",
+            "mixing_times",
+            "agrees if the 95 % interval of tau*(n) at the largest length meets [1.5, 2] and tau* rises from the smallest to the largest length "
+            "beyond both intervals; disagrees if tau* falls beyond them or no interval meets [1.5, 2]; undecided otherwise, and where the grid "
+            "does not bracket tau* at the largest length.",
+        ),
+        Claim(
+            "S1",
+            "Chains lose the identity of their start and wander through coherent regions.",
+            "qualitative",
+            "qualitative",
+            "semantic_traps",
+            "agrees if at some temperature the ensemble mean distance to the start comes within two standard errors of the level of unrelated "
+            "passages while the 95 % interval of the mean log-likelihood of the final texts lies above that of the same texts shuffled; "
+            "disagrees if at no temperature, in runs of at least 50 sweeps; undecided in shorter ones.",
+        ),
+        Claim(
+            "S2",
+            "There are traps of hundreds to thousands of steps, perfect and approximate.",
+            "10^2 to 10^3 steps",
+            "empirical",
+            "semantic_traps",
+            "agrees if a perfect and an approximate stay of at least 100 steps are found, each at least ten times the median stay of its chain "
+            "(stays of at least one sweep); disagrees if no stay reaches 100 steps in runs of at least 1000; undecided otherwise.",
+        ),
+        Claim(
+            "S3",
+            'Slow basins are confirmed by drift: sequences with many "!" gain more of them than they lose.',
+            "evidence",
+            "empirical",
+            "semantic_traps",
+            "agrees if p_up/p_down exceeds 1 at every sampled state of at least two neighbouring examined levels of N at one temperature "
+            "(sampled evidence, not a certificate); disagrees if it is below 1 at most sampled states of every level at every temperature; "
+            "undecided otherwise.",
+        ),
+        Claim(
+            "S4",
+            "Chains from unrelated topics visit and revisit political content without ending there.",
+            "qualitative",
+            "qualitative",
+            "semantic_traps",
+            "for chains from other topics: disagrees if their share of time in the political region is not above the 95 % intervals of both "
+            "nulls (shuffled passages, whole passages of other topics); agrees if it is, some chains return, chains enter more than once on "
+            "average, and the share that ends inside is not above the share of time by more than two standard errors; undecided otherwise.",
+        ),
+    )
+}

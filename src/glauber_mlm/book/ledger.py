@@ -1,0 +1,123 @@
+"""The claims ledger: what the paper claims, what this run found, and the rule that decided between them.
+
+Every claim is declared in `glauber_mlm.book.claims` with its decision rule, before any run. A chapter records a finding with a verdict; the
+rule stored beside it is the declared one and cannot be given by the chapter. One JSON file a claim, so that
+chapters can run in any order and be run again alone. A claim without a file reads back as `not run`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from glauber_mlm import __version__
+from glauber_mlm.atomic import write_json
+from glauber_mlm.book.claims import CLAIMS, Claim, Verdict
+from glauber_mlm.book.parameters import ChapterParameters
+from glauber_mlm.errors import UserError
+
+COLUMNS = ("claim", "statement", "paper", "ours", "interval", "model", "profile", "rule", "verdict")
+
+
+class Ledger:
+    """Where one chapter of one run records its claims.
+
+    Parameters
+    ----------
+    results : Path
+        Results folder of the run; the claims lie in its `ledger` folder.
+    chapter : str
+        Only the claims of this chapter can be recorded.
+    parameters : ChapterParameters
+        Model, revision, dtype, profile and seed are recorded with every claim.
+    """
+
+    def __init__(self, results: Path, chapter: str, parameters: ChapterParameters) -> None:
+        self.results = Path(results)
+        self.chapter = chapter
+        self.parameters = parameters
+
+    def record(self, claim: str, ours: str, verdict: Verdict, *, interval: str | None = None, note: str = "") -> None:
+        """Write the finding for one claim; the last one written counts.
+
+        Parameters
+        ----------
+        claim : str
+            Id of the claim, for instance "R1".
+        ours : str
+            The figure of this run, in words with its unit.
+        verdict : Verdict
+            What the declared rule gave.
+        interval : str, optional
+            Interval of the figure, with its level.
+        note : str
+            One sentence of context.
+
+        Raises
+        ------
+        UserError
+            If the claim is unknown or of another chapter, or does not take that verdict.
+        """
+        declared = CLAIMS.get(claim)
+        if declared is None:
+            raise UserError(f"unknown claim {claim!r}; claims: {', '.join(CLAIMS)}")
+        if declared.chapter != self.chapter:
+            raise UserError(f"claim {claim} is recorded by chapter {declared.chapter}, not by {self.chapter}")
+        if verdict not in declared.verdicts:
+            raise UserError(f"claim {claim} ({declared.kind}) does not take the verdict {str(verdict)!r}; it takes: {', '.join(declared.verdicts)}")
+        shared = self.parameters.model_dump(include={"model", "revision", "dtype", "profile", "seed"})
+        finding = {"claim": claim, "ours": ours, "interval": interval, "verdict": str(verdict), "note": note, "rule": declared.rule}
+        write_json(_path(self.results, claim), {**finding, **shared, "chapter": self.chapter, "engine": __version__})
+
+    def clear(self) -> None:
+        """Forget what an earlier run of this chapter recorded here, so that nothing stale is shown as new."""
+        for claim in CLAIMS.values():
+            if claim.chapter == self.chapter:
+                _path(self.results, claim.id).unlink(missing_ok=True)
+
+    def frame(self) -> pd.DataFrame:
+        """All claims of the run so far; see `read_ledger`."""
+        return read_ledger(self.results)
+
+
+def read_ledger(results: Path) -> pd.DataFrame:
+    """Read the ledger of a run.
+
+    Parameters
+    ----------
+    results : Path
+        Results folder of the run (the one that holds `ledger`).
+
+    Returns
+    -------
+    DataFrame
+        One row a declared claim, in the order of declaration, all strings; columns `COLUMNS`. What was not recorded is "".
+
+    Raises
+    ------
+    UserError
+        If a file of the ledger cannot be read or holds a verdict that its claim does not take.
+    """
+    return pd.DataFrame([_row(claim, _path(Path(results), claim.id)) for claim in CLAIMS.values()], columns=list(COLUMNS), dtype=object)
+
+
+def _path(results: Path, claim: str) -> Path:
+    return results / "ledger" / f"{claim}.json"
+
+
+def _row(claim: Claim, path: Path) -> dict[str, str]:
+    row = {"claim": claim.id, "statement": claim.statement, "paper": claim.paper, "rule": claim.rule, "verdict": str(Verdict.NOT_RUN)}
+    row |= {"ours": "", "interval": "", "model": "", "profile": ""}
+    if path.exists():
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            row |= {name: found[name] or "" for name in ("ours", "interval", "model", "profile", "rule")}
+            row["verdict"] = str(Verdict(found["verdict"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is not a record of claim {claim.id} ({error}); remove it and run chapter {claim.chapter} again") from error
+        if row["verdict"] not in claim.verdicts:
+            verdict = row["verdict"]
+            raise UserError(f"{path} holds the verdict {verdict!r}, which claim {claim.id} does not take; remove it and run chapter {claim.chapter} again")
+    return row

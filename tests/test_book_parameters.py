@@ -1,0 +1,116 @@
+"""Parameters of chapters: what is refused, and how clearly."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import yaml
+from pydantic import Field
+
+from glauber_mlm.book import parameters
+from glauber_mlm.book.layout import find_repository_root, profile_path, profiles, repository_root
+from glauber_mlm.book.parameters import CHAPTERS, ChapterParameters, ChapterSpec, chapter_spec, validate
+from glauber_mlm.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+
+class Example(ChapterParameters):
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    lengths: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [8, 16]
+    rule: str | None = None
+
+
+@pytest.fixture
+def example(monkeypatch) -> str:
+    monkeypatch.setitem(CHAPTERS, "example", ChapterSpec("example", "99_example", "Example", Example))
+    return "example"
+
+
+def message(chapter: str, **mapping) -> str:
+    with pytest.raises(UserError) as caught:
+        validate(chapter, mapping)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_defaults_and_given_values(example):
+    checked = validate(example, {"temperature": 2, "lengths": [4], "revision": None})
+    assert (checked.temperature, checked.lengths, checked.seed, checked.dtype) == (2.0, [4], 20260, "float32")
+    assert validate("02_rectangle_test", {}) == validate("rectangle_test", {})
+
+
+def test_an_unknown_parameter_names_the_nearest():
+    text = message("rectangle_test", sed=7)
+    assert text.startswith("unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: model, revision, ")
+    assert "rectangles" in text
+
+
+def test_an_unknown_parameter_with_nothing_near():
+    assert message("rectangle_test", qqq=7).startswith("unknown parameter 'qqq' of chapter rectangle_test; allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"seed": -1}, "parameter 'seed' of chapter example: input should be greater than or equal to 0, not -1"),
+        ({"seed": "7"}, "parameter 'seed' of chapter example: input should be a valid integer, not '7'"),
+        ({"seed": True}, "parameter 'seed' of chapter example: input should be a valid integer, not True"),
+        ({"seed": 7.0}, "parameter 'seed' of chapter example: input should be a valid integer, not 7.0"),
+        ({"temperature": "1"}, "parameter 'temperature' of chapter example: input should be a valid number, not '1'"),
+        ({"temperature": math.nan}, "parameter 'temperature' of chapter example: input should be a finite number, not nan"),
+        ({"temperature": True}, "parameter 'temperature' of chapter example: input should be a valid number, not True"),
+        ({"lengths": [8, 1]}, "parameter 'lengths[1]' of chapter example: input should be greater than or equal to 2, not 1"),
+        ({"lengths": 8}, "parameter 'lengths' of chapter example: input should be a valid list, not 8"),
+        ({"dtype": "float16"}, "parameter 'dtype' of chapter example: input should be 'float32', 'float64' or 'bfloat16', not 'float16'"),
+        ({"device": "gpu"}, "parameter 'device' of chapter example: input should be cpu, mps, cuda or cuda:<index>, not 'gpu'"),
+    ],
+)
+def test_a_bad_value_is_named(example, mapping, expected):
+    assert message(example, **mapping) == expected
+
+
+def test_all_problems_are_told_at_once(example):
+    assert len(message(example, seed=-1, tau=1, lengths=[]).split("; ")) >= 3
+
+
+def test_parameters_cannot_be_changed_later(example):
+    with pytest.raises(ValueError, match="frozen"):
+        validate(example, {}).seed = 8
+
+
+def test_an_unknown_chapter_names_the_nearest():
+    with pytest.raises(UserError, match=r"unknown chapter 'rectangles'; did you mean 'rectangle_test'\? chapters: theory_checks, "):
+        chapter_spec("rectangles")
+
+
+def test_names_stems_and_defaults_are_consistent():
+    assert [spec.stem for spec in CHAPTERS.values()] == [f"{number:02d}_{name}" for number, name in enumerate(CHAPTERS, start=1)]
+    for name, spec in CHAPTERS.items():
+        assert validate(name, spec.parameters_class().model_dump()) == spec.parameters_class()
+
+
+def test_nearest_is_silent_when_nothing_is_near():
+    assert parameters.nearest("zzz", ["seed"]) == ";"
+
+
+def test_the_root_is_found_from_inside_and_missed_outside(tmp_path, monkeypatch):
+    (tmp_path / "_toc.yml").touch()
+    (tmp_path / "book" / "profiles" / "smoke").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "book")
+    assert repository_root() == tmp_path.resolve() and profiles(tmp_path) == ["smoke"]
+    (tmp_path / "_toc.yml").unlink()
+    assert find_repository_root() is None
+    with pytest.raises(UserError, match="inside a clone of the repository"):
+        repository_root()
+
+
+@pytest.mark.parametrize(("profile", "name"), [(profile, name) for profile in profiles(ROOT) for name in CHAPTERS])
+def test_shipped_profiles_are_valid(profile, name):
+    values = yaml.safe_load(profile_path(ROOT, profile, CHAPTERS[name].stem).read_text()) or {}
+    checked = validate(name, values | {"profile": profile})
+    if profile == "cpu":
+        assert checked == CHAPTERS[name].parameters_class(), "the defaults of a chapter are the values of the cpu profile"

@@ -1,0 +1,180 @@
+"""The command line: what it passes on, how it ends, how little it loads."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from glauber_mlm import cli
+from glauber_mlm.book import execute, pairing
+from glauber_mlm.book import site as site_module
+from glauber_mlm.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    return ended.value.code
+
+
+def command(*arguments: str) -> list[str]:
+    report = "import sys, atexit; atexit.register(lambda: print([m for m in ('torch', 'transformers', 'papermill', 'sphinx') if m in sys.modules]))"
+    return [sys.executable, "-c", f"{report}; from glauber_mlm.cli import main; main(sys.argv[1:])", *arguments]
+
+
+def spawn(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
+    return subprocess.run(command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("-2E3", -2000.0),
+        ("[8, 16, 1e-1]", [8, 16, 0.1]),
+        ("embedded", "embedded"),
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("true", True),
+        ("null", None),
+        ("", ""),
+        ("'7'", "7"),
+        ("'1e3'", "1e3"),
+    ],
+)
+def test_values_are_yaml(text, value):
+    assert cli.read_value(text) == value and type(cli.read_value(text)) is type(value)
+
+
+def test_a_value_that_is_no_yaml_is_refused():
+    with pytest.raises(UserError, match="not a YAML scalar or list"):
+        cli.read_value("[8, ")
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"),
+    [
+        (["run", "x", "-p", "seed", "7", "-p", "tau", "-1"], ["run", "x", "-p", "seed=7", "-p", "tau=-1"]),
+        (["run", "-p", "seed=7", "x"], ["run", "-p", "seed=7", "x"]),
+        (["run", "-p", "name", "a=b"], ["run", "-p", "name=a=b"]),
+        (["run", "-p"], ["run", "-p"]),
+        (["run", "-p", "seed"], ["run", "-p", "seed"]),
+        (["html"], ["html"]),
+    ],
+)
+def test_pairs_are_joined(given, joined):
+    assert cli.join_pairs(given) == joined
+
+
+def test_run_passes_overrides_on(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(execute, "run_chapter", lambda *given: seen.append(given) or tmp_path / "_build" / "x.ipynb")
+    assert call("run", "rectangle_test", "-p", "seed", "7", "--profile", "smoke", "-p", "model", "a/b") == 0
+    assert seen == [("rectangle_test", "smoke", {"seed": 7, "model": "a/b"})]
+    assert capsys.readouterr().out == "_build/x.ipynb\n"
+
+
+def test_bad_input_is_one_line_and_status_2(monkeypatch, capsys):
+    def refuse(profile):
+        raise UserError("no such thing")
+
+    monkeypatch.setattr(execute, "run_book", refuse)
+    assert call("book") == 2
+    assert capsys.readouterr().err == "glauber-mlm: no such thing\n"
+
+
+def test_an_interruption_ends_with_130_and_says_how_to_go_on(monkeypatch, capsys):
+    def interrupt(profile):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "run_book", interrupt)
+    assert call("book") == 130
+    assert "run the same command again" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("nothing",), ("run", "x", "--bad"), ("run", "x", "-p", "seed")])
+def test_usage_errors_end_with_2(arguments):
+    assert call(*arguments) == 2
+
+
+def test_a_misspelt_parameter_is_told_fast_and_without_a_kernel(tmp_path):
+    (tmp_path / "_toc.yml").touch()
+    profile = tmp_path / "book" / "profiles" / "cpu"
+    profile.mkdir(parents=True)
+    (profile / "02_rectangle_test.yaml").write_text("length: 16\n")
+    result = spawn(tmp_path, "run", "rectangle_test", "-p", "sed", "7")
+    assert result.returncode == 2 and result.stdout == "[]\n"
+    assert result.stderr.startswith("glauber-mlm: unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: ")
+    assert not (tmp_path / "_build").exists()
+
+
+def test_help_loads_no_model_library(tmp_path):
+    result = spawn(tmp_path, "--help")
+    assert result.returncode == 0 and result.stdout.endswith("[]\n")
+    for name in ("run", "book", "html", "reference", "pair", "train", "heldout", "bench"):
+        assert name in result.stdout
+
+
+def test_outside_a_clone_a_chapter_is_refused(tmp_path):
+    result = spawn(tmp_path, "run", "rectangle_test")
+    assert result.returncode == 2 and "inside a clone of the repository" in result.stderr
+
+
+def test_pair_checks_and_writes(monkeypatch, capsys, tmp_path):
+    (tmp_path / "_toc.yml").touch()
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "01_a.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pairing, "differences", lambda script: [f"{script.name} differs"])
+    monkeypatch.setattr(pairing, "refresh", lambda script: True)
+    assert call("pair", "--check") == 1 and capsys.readouterr().out == "01_a.py differs\n"
+    assert call("pair") == 0 and capsys.readouterr().out == "book/01_a.ipynb: written\n"
+    monkeypatch.setattr(pairing, "differences", lambda script: [])
+    assert call("pair", "--check") == 0 and capsys.readouterr().out == "1 pairs agree\n"
+
+
+def test_html_and_reference_tell_what_they_wrote(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(site_module, "render_reference", lambda: tmp_path / "site" / "index.html")
+    monkeypatch.setattr(execute, "refresh_reference", lambda: {tmp_path / "a.ipynb": True, tmp_path / "b.ipynb": False})
+    assert call("html") == 0 and call("reference") == 0
+    assert capsys.readouterr().out == "site: site/index.html\na.ipynb: refreshed\nb.ipynb: unchanged\n"
+
+
+def test_train_mirrors_the_recipe(monkeypatch, capsys, tmp_path):
+    from glauber_mlm.training import recipe
+
+    options = inspect.signature(cli.train).parameters
+    assert {field.name: field.default for field in dataclasses.fields(recipe.Recipe)}.items() <= {
+        name: option.default for name, option in options.items()
+    }.items()
+    embedded = ModuleType("glauber_mlm.embedded")
+    embedded.untrained_model, embedded.tokenizer = (lambda: "model"), (lambda: "tokenizer")
+    monkeypatch.setitem(sys.modules, "glauber_mlm.embedded", embedded)
+    seen = []
+    monkeypatch.setattr(recipe, "train", lambda *given: seen.append(given) or tmp_path / "adapter.safetensors")
+    assert call("train", "--out", str(tmp_path / "run"), "--corpus", "news.zip", "--steps", "7", "--no-compile") == 0
+    (given,) = seen
+    assert given == ("model", "tokenizer", Path("news.zip"), tmp_path / "run", recipe.Recipe(steps=7), False, 250)
+
+
+def test_heldout_and_bench_call_their_modules(monkeypatch, capsys, tmp_path):
+    heldout, bench, seen = ModuleType("heldout"), ModuleType("bench"), []
+    heldout.held_out_loss = lambda corpus: {"nats": 3.2, "standard_error": 0.01, "packs": 5, "sites": 20, "articles": 2}
+    bench.run_bench = seen.append
+    monkeypatch.setitem(sys.modules, "glauber_mlm.training.heldout", heldout)
+    monkeypatch.setitem(sys.modules, "glauber_mlm.bench", bench)
+    assert call("heldout", "--corpus", "news.zip") == 0 and "3.200 +- 0.010 nats" in capsys.readouterr().out
+    assert call("bench", "--output", "x.json") == 0 and seen == [Path("x.json")]
