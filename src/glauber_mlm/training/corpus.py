@@ -127,8 +127,7 @@ def drop_duplicates(articles: list[str]) -> list[str]:
             continue
         words = article.lower().split()
         shingles = {
-            int.from_bytes(hashlib.blake2b(" ".join(words[k : k + SHINGLE]).encode(), digest_size=8).digest(), "big")
-            for k in range(len(words) - SHINGLE + 1)
+            int.from_bytes(hashlib.blake2b(" ".join(words[k : k + SHINGLE]).encode(), digest_size=8).digest(), "big") for k in range(len(words) - SHINGLE + 1)
         }
         if not shingles or len(shingles & seen) > OVERLAP_OF_DUPLICATES * len(shingles):
             continue

@@ -136,7 +136,9 @@ def rate_at(step: int, recipe: Recipe) -> float:
     return recipe.rate * min((step + 1) / warmup, (recipe.steps - step) / max(1, recipe.steps - warmup))
 
 
-def single_mask_loss(model: BertForMaskedLM, packs: Packs, tokenizer: PreTrainedTokenizerBase, sites_per_pack: int, seed: int = 0, batch: int = 128) -> tuple[float, float]:
+def single_mask_loss(
+    model: BertForMaskedLM, packs: Packs, tokenizer: PreTrainedTokenizerBase, sites_per_pack: int, seed: int = 0, batch: int = 128
+) -> tuple[float, float]:
     """Mean cross-entropy (nats) of one masked token given the rest of its pack, over the whole vocabulary.
 
     Parameters
@@ -170,7 +172,9 @@ def single_mask_loss(model: BertForMaskedLM, packs: Packs, tokenizer: PreTrained
     return float(per_pack.mean()), float(per_pack.std() / math.sqrt(count))
 
 
-def train(base: BertForMaskedLM, tokenizer: PreTrainedTokenizerBase, corpus: Path, folder: Path, recipe: Recipe, compile_encoder: bool = True, save_every: int = 250) -> Path:
+def train(
+    base: BertForMaskedLM, tokenizer: PreTrainedTokenizerBase, corpus: Path, folder: Path, recipe: Recipe, compile_encoder: bool = True, save_every: int = 250
+) -> Path:
     """Train, resuming from `folder` if a run of the same recipe was cut off there.
 
     Parameters

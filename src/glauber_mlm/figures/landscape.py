@@ -1,0 +1,119 @@
+"""Figures of chapter 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn
+from matplotlib.figure import Figure
+
+from glauber_mlm.figures.show import WIDTH
+
+
+def pca_trajectories(
+    passages: np.ndarray, topics: Sequence[str], paths: np.ndarray, path_topics: Sequence[str], explained: Sequence[float], shown: int
+) -> Figure:
+    """Passages in the plane of their first two components, and some chains through it.
+
+    Parameters
+    ----------
+    passages : ndarray, shape (K, 2)
+    paths : ndarray, shape (chains, times, 2)
+    explained : sequence of two floats
+        Shares of the variance of the passages.
+    shown : int
+        Chains drawn.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.2, 4.3), sharex=True, sharey=True)
+    order = sorted(set(topics))
+    colours = dict(zip(order, seaborn.color_palette("colorblind", len(order)), strict=True))
+    for topic in order:
+        chosen = np.array([name == topic for name in topics])
+        axes[0].scatter(*passages[chosen].T, s=14, color=colours[topic], label=topic)
+    for chain in range(min(shown, len(paths))):
+        colour = colours[path_topics[chain]]
+        axes[1].plot(*paths[chain].T, color=colour, lw=0.6, alpha=0.6)
+        axes[1].scatter(*paths[chain, 0], color=colour, marker="o", s=36, edgecolor="k", lw=0.6, zorder=3)
+        axes[1].scatter(*paths[chain, -1], color=colour, marker="X", s=36, edgecolor="k", lw=0.6, zorder=3)
+    axes[0].set(title="passages", xlabel=f"first component ({explained[0]:.0%})", ylabel=f"second component ({explained[1]:.0%})")
+    axes[1].set(title="chains (circle: start, cross: end)", xlabel=f"first component ({explained[0]:.0%})")
+    axes[0].legend(fontsize=7, loc="best")
+    return figure
+
+
+def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], level: float, likelihood: pd.DataFrame) -> Figure:
+    """Distance to the start by temperature, and pseudo-log-likelihood of starts, ends and shuffled ends."""
+    figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
+    for index, (temperature, values) in enumerate(sorted(drifts.items())):
+        mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        axes[0].plot(times, mean, color=f"C{index}", label=rf"$\tau$ = {temperature:g}")
+        axes[0].fill_between(times, mean - 2 * error, mean + 2 * error, color=f"C{index}", alpha=0.15, lw=0)
+    axes[0].axhline(level, color="0.4", lw=0.8, ls="--", label="unrelated passages")
+    axes[0].set(xlabel="steps", ylabel="mean cosine distance to the start")
+    axes[0].legend(fontsize=8)
+    seaborn.stripplot(data=likelihood, x="temperature", y="value", hue="texts", dodge=True, size=3.5, ax=axes[1])
+    axes[1].set(xlabel=r"temperature $\tau$", ylabel="log-likelihood per token (nats)")
+    axes[1].legend(fontsize=8, title=None)
+    return figure
+
+
+def hamming_raster(paths: dict[str, np.ndarray], times: np.ndarray) -> Figure:
+    """Tokens changed between records, a row a chain: light where a chain is held."""
+    figure, axes = plt.subplots(len(paths), 1, figsize=(WIDTH * 1.1, 1.0 + 1.5 * len(paths)), sharex=True, squeeze=False)
+    for axis, (label, values) in zip(axes[:, 0], paths.items(), strict=True):
+        image = axis.imshow(values, aspect="auto", interpolation="nearest", cmap="viridis", extent=(times[0], times[-1], len(values) - 0.5, -0.5), vmin=0)
+        axis.set(ylabel=f"chain\n({label})")
+        figure.colorbar(image, ax=axis, label="tokens changed")
+    axes[-1, 0].set_xlabel("steps")
+    return figure
+
+
+def dwells(table: pd.DataFrame) -> Figure:
+    """Observed dwell times against the means predicted from exact escape probabilities."""
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.62, 3.8))
+    whole = table[~table["censored"]]
+    predicted = 1 / whole["escape"]
+    axis.scatter(predicted, whole["length"], s=9, alpha=0.4, color="C0", label="dwells in single states")
+    edges = np.quantile(predicted, np.linspace(0, 1, 9))
+    bins = whole.groupby(pd.cut(predicted, np.unique(edges), include_lowest=True), observed=True)["length"]
+    centres = predicted.groupby(pd.cut(predicted, np.unique(edges), include_lowest=True), observed=True).mean()
+    axis.errorbar(centres, bins.mean(), 2 * bins.sem(), fmt="o", color="C3", ms=5, capsize=3, label="means of eighths, ± 2 s.e.")
+    line = np.array([predicted.min(), predicted.max()])
+    axis.plot(line, line, color="0.3", lw=0.8, ls="--", label="observed = predicted")
+    axis.set(xscale="log", yscale="log", xlabel="predicted mean dwell, 1 / escape (steps)", ylabel="observed dwell (steps)")
+    axis.legend(fontsize=8)
+    return figure
+
+
+def politics(times: np.ndarray, scores: np.ndarray, topics: Sequence[str], threshold: float) -> Figure:
+    """Political score of every chain over time, chains ordered by the topic of their start."""
+    order = np.argsort(np.array(topics), kind="stable")
+    figure, axis = plt.subplots(figsize=(WIDTH * 1.1, 0.8 + 0.2 * len(order)))
+    image = axis.imshow(
+        scores[order], aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0, vmax=1, extent=(times[0], times[-1], len(order) - 0.5, -0.5)
+    )
+    axis.set_yticks(range(len(order)), [topics[k] for k in order], fontsize=7)
+    axis.set(xlabel="steps", ylabel="topic of the start")
+    bar = figure.colorbar(image, ax=axis, label="score of politics")
+    bar.ax.axhline(threshold, color="k", lw=1)
+    return figure
+
+
+def exclamation(frame: pd.DataFrame) -> Figure:
+    """Ratio p_up / p_down by number of "!", a panel a temperature; the line joins medians."""
+    temperatures = sorted(frame["temperature"].unique())
+    figure, axes = plt.subplots(1, len(temperatures), figsize=(WIDTH * 1.15, 3.4), sharey=True, squeeze=False)
+    positive = frame.loc[(frame["ratio"] > 0) & np.isfinite(frame["ratio"]), "ratio"]
+    low, high = (float(positive.min()), float(positive.max())) if len(positive) else (1e-3, 1e3)
+    for axis, temperature in zip(axes[0], temperatures, strict=True):
+        part = frame[frame["temperature"] == temperature]
+        axis.scatter(part["level"], part["ratio"].clip(low, high), s=9, alpha=0.4, color="C0")
+        medians = part.groupby("level")["ratio"].median().clip(low, high)
+        axis.plot(medians.index, medians, color="C3", lw=1.2)
+        axis.axhline(1, color="0.4", lw=0.8, ls="--")
+        axis.set(yscale="log", title=rf"$\tau$ = {temperature:g}", xlabel='number of "!"')
+    axes[0, 0].set_ylabel(r"$p_{up} / p_{down}$ of one step")
+    return figure

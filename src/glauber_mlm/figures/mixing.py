@@ -1,0 +1,95 @@
+"""Figures of chapter 3."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from glauber_mlm.figures.show import WIDTH
+from glauber_mlm.observables.survival import kaplan_meier, wilson_interval
+
+
+def met_fractions(calibration: pd.DataFrame, model: pd.DataFrame, level: float) -> Figure:
+    """Share of pairs that met by the cap against temperature, for Curie-Weiss and for the model; one line a length."""
+    figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.6), sharey=True)
+    for axis, frame, title in ((axes[0], calibration, "Curie–Weiss (known: 1)"), (axes[1], model, "the model")):
+        for index, (length, part) in enumerate(frame.groupby("n")):
+            share = part["met"] / part["pairs"]
+            limits = np.array([wilson_interval(int(met), int(pairs)) for met, pairs in zip(part["met"], part["pairs"], strict=True)])
+            errors = np.abs(limits.T - share.to_numpy())
+            axis.errorbar(part["temperature"], share, errors, color=f"C{index}", marker="o", ms=4, lw=1, capsize=2, label=f"n = {length}")
+        axis.axhline(level, color="0.4", lw=0.8, ls="--")
+        axis.set(title=title, xlabel=r"temperature $\tau$", ylim=(-0.03, 1.03))
+        axis.legend(fontsize=8)
+    axes[0].set_ylabel("share of pairs that met by the cap")
+    return figure
+
+
+def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
+    """Kaplan-Meier curves of the meeting time at one length, a line a temperature."""
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.85, 3.8))
+    chosen = sorted((temperature, cell) for (n, temperature), cell in cells.items() if n == length)
+    colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(chosen)))
+    for colour, (temperature, cell) in zip(colours, chosen, strict=True):
+        curve = kaplan_meier(cell["times"], cell["met"])
+        times, values = np.concatenate([[0.5], curve.times]), np.concatenate([[1.0], curve.survival])
+        axis.step(times, values, where="post", color=colour, label=rf"$\tau$ = {temperature:g}")
+        axis.fill_between(curve.times, curve.lower, curve.upper, step="post", color=colour, alpha=0.12, lw=0)
+    axis.axvline(chosen[0][1]["cap"], color="0.4", lw=0.8, ls="--")
+    axis.set(xscale="log", xlabel="steps (dashed: the cap)", ylabel="share of pairs not yet met", ylim=(-0.03, 1.03))
+    axis.legend(fontsize=8)
+    return figure
+
+
+def boundaries(frame: pd.DataFrame, known: pd.DataFrame) -> Figure:
+    """tau*(n) with its interval, model and Curie-Weiss; open ends are arrows."""
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.7, 3.5))
+    for table, colour, label in ((frame, "C0", "the model"), (known, "C1", "Curie–Weiss")):
+        inside = table[table["tau_star"].notna()]
+        axis.plot(inside["n"], inside["tau_star"], "o-", color=colour, ms=5, lw=1, label=label)
+        for _, row in inside.iterrows():
+            if pd.notna(row["low"]) and pd.notna(row["high"]):
+                axis.plot([row["n"]] * 2, [row["low"], row["high"]], color=colour, lw=2, alpha=0.5)
+    axis.axhline(1, color="C1", lw=0.8, ls=":")
+    axis.axhspan(1.5, 2, color="0.85", zorder=0, label="paper, its models")
+    axis.set(xscale="log", xlabel="length n (tokens)", ylabel=r"$\tau^*(n)$")
+    axis.set_xticks(sorted(set(frame["n"]) | set(known["n"])))
+    axis.get_xaxis().set_major_formatter(plt.ScalarFormatter())
+    axis.minorticks_off()
+    axis.legend(fontsize=8)
+    return figure
+
+
+def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:
+    """Times on both clocks against n, with the fitted laws; `points` has clock, n, time, low, high."""
+    figure, axes = plt.subplots(1, max(1, len(laws)), figsize=(WIDTH * 1.1, 3.5), squeeze=False)
+    for axis, (clock, table) in zip(axes[0], laws.items(), strict=True):
+        part = points[points["clock"] == clock]
+        axis.errorbar(part["n"], part["time"], [part["time"] - part["low"], part["high"] - part["time"]], fmt="ko", ms=5, capsize=3, label="measured, ± 2 s.e.")
+        n = np.geomspace(part["n"].min(), part["n"].max(), 60)
+        shapes = {"n log n": n * np.log(n), "n": n, "n^2": n**2}
+        for index, (law, shape) in enumerate(shapes.items()):
+            row = table[table["law"] == law].iloc[0]
+            axis.plot(n, row["constant"] * shape, color=f"C{index}", lw=1.2, label=f"C {law}  (p = {row['p_value']:.2g})")
+        axis.set(xscale="log", yscale="log", title=clock, xlabel="length n (tokens)", ylabel="steps")
+        axis.set_xticks(sorted(part["n"]))
+        axis.get_xaxis().set_major_formatter(plt.ScalarFormatter())
+        axis.minorticks_off()
+        axis.legend(fontsize=8)
+    return figure
+
+
+def drifts(cells: dict[tuple[int, float], dict], level: float, length: int) -> Figure:
+    """Mean cosine distance to the start with its standard error, at one length, against steps."""
+    figure, axis = plt.subplots(figsize=(WIDTH * 0.85, 3.5))
+    for index, (temperature, cell) in enumerate(sorted((tau, cell) for (n, tau), cell in cells.items() if n == length)):
+        values = np.asarray(cell["drift"])
+        mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        axis.plot(cell["times"], mean, color=f"C{index}", label=rf"$\tau$ = {temperature:g}")
+        axis.fill_between(cell["times"], mean - 2 * error, mean + 2 * error, color=f"C{index}", alpha=0.15, lw=0)
+    axis.axhline(level, color="0.4", lw=0.8, ls="--", label="level of the semantic clock")
+    axis.set(xlabel="steps", ylabel="mean cosine distance to the start")
+    axis.legend(fontsize=8)
+    return figure

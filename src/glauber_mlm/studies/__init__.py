@@ -1,0 +1,1 @@
+"""What the chapters compute: each study takes conditionals and numbers, and returns tables."""

@@ -1,0 +1,393 @@
+"""Chapter 4: long chains as text, the topics they pass through, where they are held, and drift towards "!"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray
+from torch import Tensor
+
+from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
+from glauber_mlm.kernels.sampling import prepare, probability
+from glauber_mlm.observables.margins import local_view
+from glauber_mlm.observables.semantics import null_share, recurrence
+from glauber_mlm.observables.stays import DwellTest, dwell_test, dwell_times, longest_stays
+from glauber_mlm.observables.survival import wilson_interval
+from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, cross_validated_report
+from glauber_mlm.passages import Passage
+from glauber_mlm.runs.chains import run_chains, states_along
+from glauber_mlm.studies.starts import cell_chains
+
+Embed = Callable[[list[str]], np.ndarray]
+_SHUFFLE, _RANDOM = 2**38, 2**38 + 1
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Chains seen every so many steps.
+
+    Attributes
+    ----------
+    times : ndarray of int64, shape (k,)
+        In steps.
+    states : ndarray of int32, shape (k, chains, n)
+    texts : list of list of str
+        `texts[chain][index of time]`.
+    embeddings : ndarray, shape (chains, k, d)
+    """
+
+    times: np.ndarray
+    states: np.ndarray
+    texts: list[list[str]]
+    embeddings: np.ndarray
+
+
+def trajectories(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, every: int, embed: Embed) -> Trajectories:
+    """Decode and embed the states of a run every `every` steps."""
+    seen = list(states_along(dataset, every))
+    states = np.stack([state for _, state in seen])
+    texts = [[conditionals.decode(row) for row in states[:, chain]] for chain in range(states.shape[1])]
+    vectors = embed([text for row in texts for text in row])
+    return Trajectories(np.array([time for time, _ in seen]), states, texts, vectors.reshape(states.shape[1], len(seen), -1))
+
+
+def shuffled(conditionals: MaskedLanguageModel, states: Tensor, seed: int) -> Tensor:
+    """Each state with its tokens in random order: the same words without their order."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, _SHUFFLE]))
+    return torch.from_numpy(generator.permuted(states.cpu().numpy(), axis=1))
+
+
+def random_states(conditionals: MaskedLanguageModel, count: int, seed: int) -> Tensor:
+    """States of tokens drawn uniformly from those that may be sampled."""
+    allowed = np.setdiff1d(np.arange(conditionals.vocabulary), conditionals.barred)
+    generator = np.random.Generator(np.random.Philox(key=[seed, _RANDOM]))
+    return torch.from_numpy(generator.choice(allowed, size=(count, conditionals.length)))
+
+
+@dataclass(frozen=True)
+class TopicStudy:
+    """A topic scorer with its measured accuracy.
+
+    Attributes
+    ----------
+    scorer : TopicScorer
+        Trained on all passages.
+    held_out : DataFrame
+        Accuracy by topic on passages left out of training (cross-validation by passage).
+    shuffled_scores : ndarray, shape (passages, classes)
+        Scores of token-shuffled passages: the null of the recurrence counts.
+    """
+
+    scorer: TopicScorer
+    held_out: pd.DataFrame
+    shuffled_scores: np.ndarray
+
+
+def topic_study(conditionals: MaskedLanguageModel, states: Tensor, passages: Sequence[Passage], embed: Embed, seed: int) -> TopicStudy:
+    """Train the scorer on passages cut to n tokens, with random-token texts and half of the shuffled passages as none-of-these.
+
+    The other half of the shuffled passages gives the null.
+    """
+    words = [conditionals.decode(row) for row in states]
+    mixed = [conditionals.decode(row) for row in shuffled(conditionals, states, seed)]
+    noise = [conditionals.decode(row) for row in random_states(conditionals, len(states) // 2, seed)]
+    vectors = embed(words + mixed + noise)
+    plain, mixed_vectors, noise_vectors = np.split(vectors, [len(words), len(words) + len(mixed)])
+    topics = [passage.topic for passage in passages]
+    scorer = TopicScorer().fit(plain, topics, np.concatenate([mixed_vectors[::2], noise_vectors]))
+    labels = topics + [NONE_OF_THESE] * (len(mixed_vectors[::2]) + len(noise))
+    groups = [passage.id for passage in passages] + [passage.id for passage in passages[::2]] + [f"random-{k}" for k in range(len(noise))]
+    report = cross_validated_report(np.concatenate([plain, mixed_vectors[::2], noise_vectors]), labels, groups)
+    return TopicStudy(scorer, report, scorer.predict_proba(mixed_vectors[1::2]))
+
+
+def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch: int = 256) -> np.ndarray:
+    """Pseudo-log-likelihood per token at temperature 1, in nats: mean over sites of log p(x_i given x_{-i}); shape (K,)."""
+    free = conditionals.free_sites
+    tokens = states.long().to(conditionals.device).repeat_interleave(len(free), dim=0)
+    sites = free.repeat(len(states))
+    values = []
+    for start in range(0, len(tokens), batch):
+        part = slice(start, start + batch)
+        rows = conditionals.logits(tokens[part], sites[part]).double().log_softmax(dim=1)
+        values.append(rows.gather(1, tokens[part].gather(1, sites[part, None]))[:, 0].cpu())
+    return torch.cat(values).reshape(len(states), -1).mean(dim=1).numpy()
+
+
+def stay_table(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, radius: int, minimum: int, top: int) -> pd.DataFrame:
+    """The longest stays of each chain within a Hamming ball, described by the state at their centre.
+
+    Returns
+    -------
+    DataFrame
+        `chain`, `start`, `length` (steps), `local_margin` (nats), `argmax_fraction`, `escape` (exact one-step probability of leaving the
+        *centre*, a single state), `predicted` (its mean dwell, 1 / escape, in steps), `ratio` (length / median stay of that chain among those of at least
+        one sweep), `kind` ("perfect" if every token is the argmax of its conditional, else "approximate"), `text`; longest first.
+    """
+    rows, centres = [], []
+    for chain in range(dataset.sizes["chain"]):
+        path = (dataset["initial"].values[chain], dataset["site"].values[:, chain], dataset["token"].values[:, chain])
+        stays = longest_stays(*path, radius=radius, minimum=conditionals.length, top=None)
+        typical = float(np.median([stay.length for stay in stays])) if stays else math.nan
+        for stay in sorted(stays, key=lambda item: -item.length)[:top]:
+            if stay.length >= minimum:
+                rows.append({"chain": chain, "start": int(stay.start), "length": int(stay.length), "ratio": stay.length / typical})
+                centres.append(np.asarray(stay.centre))
+    columns = ["chain", "start", "length", "ratio", "local_margin", "argmax_fraction", "escape", "predicted", "kind", "text"]
+    if not rows:
+        return pd.DataFrame(columns=columns)
+    states = torch.from_numpy(np.stack(centres).astype(np.int64))
+    view = local_view(conditionals, states, [temperature])
+    frame = pd.DataFrame(rows)
+    frame["local_margin"], frame["argmax_fraction"], frame["escape"] = view.local_margin, view.argmax_fraction, view.escapes[0]
+    frame["predicted"] = 1 / frame["escape"]
+    frame["kind"] = np.where(view.argmax_fraction == 1, "perfect", "approximate")
+    frame["text"] = [conditionals.decode(row) for row in states]
+    return frame.sort_values("length", ascending=False, kind="stable", ignore_index=True)[columns]
+
+
+def first_dwells_test(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, dwells: int) -> tuple[DwellTest, pd.DataFrame]:
+    """Compare the first `dwells` dwells of every chain in single states with the exact escape probabilities.
+
+    The dwells are chosen by their order, not by their length, so that the test is fair.
+
+    Returns
+    -------
+    test : DwellTest
+    table : DataFrame
+        `length` (steps), `escape`, `censored`.
+    """
+    states, lengths, censored = [], [], []
+    for chain in range(dataset.sizes["chain"]):
+        found = dwell_times(dataset["initial"].values[chain], dataset["site"].values[:, chain], dataset["token"].values[:, chain])
+        keep = slice(min(dwells, len(found.lengths)))
+        states.append(found.states[keep])
+        lengths.append(found.lengths[keep])
+        censored.append(found.censored[keep])
+    escapes = local_view(conditionals, torch.from_numpy(np.concatenate(states).astype(np.int64)), [temperature]).escapes[0]
+    table = pd.DataFrame({"length": np.concatenate(lengths), "escape": np.clip(escapes, 0, 1), "censored": np.concatenate(censored)})
+    return dwell_test(table["length"], table["escape"], table["censored"]), table
+
+
+def exclamation_drift(
+    conditionals: MaskedLanguageModel, states: Tensor, levels: Sequence[int], temperatures: Sequence[float], seed: int, batch: int = 256
+) -> pd.DataFrame:
+    """Exact probabilities that the next step raises or lowers the number N of "!", at states with N "!" at random sites.
+
+    The sampling law: each given state with N of its sites, at random, overwritten by "!". Evidence from sampled states, not a certificate.
+
+    Returns
+    -------
+    DataFrame
+        `level` (N), `temperature`, `state`, `up`, `down` (probabilities of one step), `ratio` (up / down; infinite if down is 0).
+    """
+    mark = conditionals.tokenizer.convert_tokens_to_ids("!")
+    generator = np.random.Generator(np.random.Philox(key=[seed, 2**39]))
+    order = generator.permuted(np.tile(np.arange(conditionals.length), (len(states), 1)), axis=1)
+    rows = []
+    for level in levels:
+        marked = states.clone()
+        marked.scatter_(1, torch.from_numpy(order[:, :level]), mark)
+        free = conditionals.free_sites
+        tokens, sites = marked.to(conditionals.device).repeat_interleave(len(free), dim=0), free.repeat(len(marked))
+        is_mark = (tokens.gather(1, sites[:, None])[:, 0] == mark).reshape(len(marked), -1).cpu().numpy()
+        logits = torch.cat([conditionals.logits(tokens[s : s + batch], sites[s : s + batch]) for s in range(0, len(tokens), batch)])
+        for temperature in temperatures:
+            weights = prepare(logits, torch.full((len(logits),), float(temperature), dtype=torch.float64, device=logits.device))
+            chance = probability(weights, torch.full((len(logits),), mark, device=logits.device)).reshape(len(marked), -1).cpu().numpy()
+            up = np.where(is_mark, 0.0, chance).mean(axis=1)
+            down = np.where(is_mark, 1 - chance, 0.0).mean(axis=1)
+            for k in range(len(marked)):
+                rows.append(
+                    {
+                        "level": int(marked[k].eq(mark).sum()),
+                        "temperature": float(temperature),
+                        "state": k,
+                        "up": up[k],
+                        "down": down[k],
+                        "ratio": up[k] / down[k] if down[k] > 0 else math.inf,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def run(folder: Path, conditionals: MaskedLanguageModel, starts: Tensor, temperature: float, steps: int, seed: int, model: dict) -> xarray.Dataset:
+    """Chains of one temperature, with randomness of their own, streamed to `folder` by the event-driven kernel."""
+    numbers = cell_chains(conditionals.length, temperature, len(starts))
+    return run_chains(
+        folder, conditionals, starts, temperature, seed=seed, steps=steps, chains=numbers, chunk_steps=min(steps, 2000), kernel="event", model=model
+    )
+
+
+def hamming_to_start(path: Trajectories) -> np.ndarray:
+    """Number of tokens that differ from the start: shape (chains, times)."""
+    return (path.states != path.states[:1]).sum(axis=2).T
+
+
+def changes(path: Trajectories) -> np.ndarray:
+    """Number of tokens that changed since the record before: shape (chains, times - 1)."""
+    return (path.states[1:] != path.states[:-1]).sum(axis=2).T
+
+
+def likelihoods(conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[float, np.ndarray], seed: int) -> pd.DataFrame:
+    """Pseudo-log-likelihood per token of starts, ends and shuffled ends: `temperature`, `texts`, `chain`, `value` (nats)."""
+    parts = []
+    first = mean_log_likelihood(conditionals, starts)
+    for temperature, states in sorted(ends.items()):
+        final = torch.from_numpy(states.astype(np.int64))
+        kinds = {
+            "starts": first,
+            "ends": mean_log_likelihood(conditionals, final),
+            "ends, shuffled": mean_log_likelihood(conditionals, shuffled(conditionals, final, seed)),
+        }
+        parts += [pd.DataFrame({"temperature": temperature, "texts": kind, "chain": np.arange(len(values)), "value": values}) for kind, values in kinds.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def identity(drifts: dict[float, np.ndarray], level: float, level_error: float, likelihood: pd.DataFrame) -> tuple[dict[float, bool], dict[float, bool]]:
+    """By temperature: whether the mean distance comes within two standard errors of the unrelated level over the last tenth of the record, and whether the ends
+    are likelier than their shuffled selves (paired, two standard errors)."""
+    reached, coherent = {}, {}
+    for temperature, values in drifts.items():
+        late = values[:, -max(1, values.shape[1] // 10) :].mean(axis=1)
+        error = math.hypot(float(late.std(ddof=1)) / math.sqrt(len(late)), level_error)
+        reached[temperature] = bool(late.mean() >= level - 2 * error)
+        wide = likelihood[likelihood["temperature"] == temperature].pivot(index="chain", columns="texts", values="value")
+        gain = wide["ends"] - wide["ends, shuffled"]
+        coherent[temperature] = bool(gain.mean() > 2 * gain.std(ddof=1) / math.sqrt(len(gain)))
+    return reached, coherent
+
+
+def identity_table(drifts: dict[float, np.ndarray], likelihood: pd.DataFrame) -> pd.DataFrame:
+    """Final mean distance and mean log-likelihoods by temperature."""
+    wide = likelihood.groupby(["temperature", "texts"])["value"].mean().unstack().reset_index()
+    late = {temperature: float(values[:, -max(1, values.shape[1] // 10) :].mean()) for temperature, values in drifts.items()}
+    wide.insert(1, "distance to the start, last tenth", [late[temperature] for temperature in wide["temperature"]])
+    return wide.rename(columns={kind: f"{kind}: nats per token" for kind in ("starts", "ends", "ends, shuffled")})
+
+
+def describe_identity(drifts: dict[float, np.ndarray], level: float) -> str:
+    """Final mean distances in words."""
+    late = {temperature: float(values[:, -max(1, values.shape[1] // 10) :].mean()) for temperature, values in sorted(drifts.items())}
+    return "mean distance to the start, last tenth: " + ", ".join(f"{value:.2f} (tau = {tau:g})" for tau, value in late.items()) + f"; unrelated {level:.2f}"
+
+
+def longest_for_reading(stays: pd.DataFrame, top: int) -> pd.DataFrame:
+    """The `top` longest stays at each temperature, columns named for a reader."""
+    best = (
+        stays.sort_values("length", ascending=False, kind="stable")
+        .groupby("temperature")
+        .head(top)
+        .sort_values(["temperature", "length"], ascending=[True, False])
+    )
+    names = {
+        "temperature": "τ",
+        "length": "stay (steps)",
+        "kind": "kind",
+        "argmax_fraction": "argmax share",
+        "local_margin": "margin (nats)",
+        "predicted": "predicted dwell of the centre (steps)",
+        "text": "text of the centre",
+    }
+    return best[list(names)].rename(columns=names)
+
+
+def describe_stays(stays: pd.DataFrame, steps: int, chains: int, radius: int, shortest: int) -> str:
+    """One paragraph of Markdown about the stays found."""
+    if stays.empty:
+        return f"No stay of at least {shortest} steps within Hamming distance {radius} was found in {chains} chains of {steps:,} steps at any temperature."
+    parts = []
+    for temperature, part in stays.groupby("temperature"):
+        kinds = part["kind"].value_counts()
+        parts.append(
+            f"at τ = {temperature:g} {kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate, the longest {part['length'].max():,} steps"
+        )
+    return (
+        f"Among the five longest stays of each chain, those of at least {shortest} steps within Hamming distance {radius} are: "
+        + "; ".join(parts)
+        + f". Runs end at {steps:,} steps, so longer stays could not be seen."
+    )
+
+
+def count_stays(stays: pd.DataFrame) -> str:
+    """Counts for the ledger."""
+    if stays.empty:
+        return "no stay of at least the shortest length"
+    kinds = stays["kind"].value_counts()
+    return f"{kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate stays, longest {int(stays['length'].max())} steps"
+
+
+def accuracy_along(scoring: TopicStudy, path: Trajectories, topics: Sequence[str], times: Sequence[int]) -> pd.DataFrame:
+    """How often the scorer still names the topic of the start, on the chains' own text after some steps.
+
+    An upper bound on its error rate: a chain may really have changed its topic.
+    """
+    rows = []
+    for time in times:
+        index = int(np.abs(path.times - time).argmin())
+        predicted = scoring.scorer.predict(path.embeddings[:, index])
+        right = sum(a == b for a, b in zip(predicted, topics, strict=True))
+        low, high = wilson_interval(right, len(topics))
+        rows.append(
+            {
+                "steps": int(path.times[index]),
+                "texts": len(topics),
+                "topic of the start named": right / len(topics),
+                "low": low,
+                "high": high,
+                "none of these": sum(name == NONE_OF_THESE for name in predicted) / len(topics),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def politics_nulls(scoring: TopicStudy, vectors: np.ndarray, passages: Sequence[Passage], threshold: float) -> dict[str, tuple[float, float, float]]:
+    """Share above the threshold, with its interval, among shuffled passages and among whole passages of other topics."""
+    column = scoring.scorer.classes.index("politics")
+    other = np.array([passage.topic != "politics" for passage in passages])
+    mixed = scoring.shuffled_scores[other[1::2], column]
+    return {"shuffled passages": null_share(mixed, threshold), "other topics": null_share(scoring.scorer.score(vectors[other], "politics"), threshold)}
+
+
+def pooled_visits(scores: dict[float, np.ndarray], topics: Sequence[str], threshold: float) -> pd.DataFrame:
+    """`recurrence` of all chains that did not start in politics, temperatures together."""
+    other = np.array([topic != "politics" for topic in topics])
+    return pd.concat([recurrence(values[other], threshold, threshold / 2).assign(temperature=tau) for tau, values in sorted(scores.items())], ignore_index=True)
+
+
+def politics_visits(scores: dict[float, np.ndarray], topics: Sequence[str], threshold: float) -> pd.DataFrame:
+    """Means of the recurrence counts by temperature, chains from other topics."""
+    pooled = pooled_visits(scores, topics, threshold)
+    named = {
+        "entries": "entries a chain",
+        "returns": "returns a chain",
+        "visited": "chains that visit",
+        "share": "share of time inside",
+        "ends_inside": "chains that end inside",
+    }
+    return pooled.groupby("temperature")[list(named)].mean().rename(columns=named).reset_index()
+
+
+def describe_visits(pooled: pd.DataFrame) -> str:
+    """For the ledger."""
+    return f"{pooled['visited'].mean():.0%} of chains from other topics visit, {pooled['returns'].gt(0).mean():.0%} return, {pooled['ends_inside'].mean():.0%} end there; share of time {pooled['share'].mean():.1%}"
+
+
+def describe_nulls(nulls: dict[str, tuple[float, float, float]]) -> str:
+    """The nulls as a sentence of Markdown."""
+    return (
+        "Above the threshold by chance: "
+        + "; ".join(f"{name} {share:.1%} (95 % interval {low:.1%} to {high:.1%})" for name, (share, low, high) in nulls.items())
+        + "."
+    )
+
+
+def describe_null_intervals(nulls: dict[str, tuple[float, float, float]]) -> str:
+    """The nulls for the ledger."""
+    return "; ".join(f"null, {name}: [{low:.1%}, {high:.1%}]" for name, (_, low, high) in nulls.items())

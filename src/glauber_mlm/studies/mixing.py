@@ -1,0 +1,379 @@
+"""Chapter 3: cells of the mixing grid, on two clocks, and their calibration on a model with a known transition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
+from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.conditionals.solvable import CurieWeiss
+from glauber_mlm.errors import UserError
+from glauber_mlm.kernels import plain
+from glauber_mlm.kernels.coupled import coalescence, steps_at_scale
+from glauber_mlm.kernels.event import EventDriven
+from glauber_mlm.kernels.sampling import prepare, total_variation
+from glauber_mlm.observables.scaling import Crossing, crossing_temperature, fit_scaling
+from glauber_mlm.observables.semantics import drift, semantic_hitting_time, unrelated_level
+from glauber_mlm.observables.stays import longest_stays
+from glauber_mlm.observables.survival import kaplan_meier, lag_bound
+from glauber_mlm.passages import load_passages
+from glauber_mlm.randomness import RandomStream
+from glauber_mlm.runs.cells import CellStore
+from glauber_mlm.studies.starts import cell_chains, passage_states, starting_pairs, starting_states
+
+_MEDIANS = 2**37
+
+
+def coalescence_cell(
+    conditionals: Conditionals,
+    first: Tensor,
+    second: Tensor,
+    temperature: float,
+    seed: int,
+    cap: int,
+    *,
+    lag: int = 0,
+    coupling: str = "maximal",
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Meeting times of coupled pairs at one length and temperature; see `kernels.coupled.coalescence`.
+
+    Returns
+    -------
+    dict
+        `times` (steps), `met`, `cap`, `lag`.
+    """
+    chains = cell_chains(conditionals.length, temperature, len(first))
+    result = coalescence(conditionals, first, second, temperature, RandomStream(seed, chains), cap, lag=lag, coupling=coupling, progress=progress)
+    return {"times": result.times.tolist(), "met": result.met.tolist(), "cap": cap, "lag": lag}
+
+
+def model_cell(conditionals: MaskedLanguageModel, temperature: float, pairs: int, seed: int, cap: int, **options: Any) -> dict[str, Any]:
+    """A cell from pairs of passages of different topics."""
+    first, second = starting_pairs(conditionals, pairs, seed)
+    return coalescence_cell(conditionals, first, second, temperature, seed, cap, **options)
+
+
+def curie_weiss_cell(length: int, temperature: float, pairs: int, seed: int, multiple: float) -> dict[str, Any]:
+    """The same on Curie-Weiss from opposite starts (all minus, all plus), in units where tau_c = 1."""
+    model = CurieWeiss(length)
+    start = torch.zeros(pairs, length, dtype=torch.int64)
+    return coalescence_cell(model, start, 1 - start, temperature, seed, steps_at_scale(length, multiple))
+
+
+def drift_cell(
+    conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, every: int, seed: int, embed: Callable[[list[str]], np.ndarray]
+) -> dict[str, Any]:
+    """Cosine distance of the text to its start, along plain chains from passages.
+
+    Returns
+    -------
+    dict
+        `times` (steps), `drift` (chains, times).
+    """
+    states, _ = starting_states(conditionals, chains, seed)
+    stream = RandomStream(seed, cell_chains(conditionals.length, temperature, chains))
+    state = plain.initial_state(conditionals, states, temperature)
+    times, texts = [0], [[conditionals.decode(row) for row in states]]
+    while times[-1] < steps:
+        taken = min(every, steps - times[-1])
+        state, _ = plain.walk(conditionals, state, stream, times[-1], taken)
+        times.append(times[-1] + taken)
+        texts.append([conditionals.decode(row) for row in state.tokens])
+    vectors = embed([text for row in texts for text in row]).reshape(len(times), chains, -1)
+    return {"times": times, "drift": drift(vectors.transpose(1, 0, 2)).tolist()}
+
+
+def precision_cost(low: Conditionals, high: Conditionals, states: Tensor, temperatures: Sequence[float]) -> pd.DataFrame:
+    """Total variation between the conditionals of one model in two precisions, at the sites of given states.
+
+    Returns
+    -------
+    DataFrame
+        `temperature`, `mean`, `largest` (over sites and states).
+    """
+    free = low.free_sites
+    tokens, sites = states.to(low.device).repeat_interleave(len(free), dim=0), free.repeat(len(states))
+    rows = [torch.cat([model.logits(tokens[s : s + 256], sites[s : s + 256]) for s in range(0, len(tokens), 256)]) for model in (low, high)]
+    table = []
+    for tau in temperatures:
+        at = torch.full((len(tokens),), float(tau), dtype=torch.float64, device=low.device)
+        distance = total_variation(prepare(rows[0], at), prepare(rows[1].to(rows[0].dtype), at)).cpu()
+        table.append({"temperature": float(tau), "mean": float(distance.mean()), "largest": float(distance.max())})
+    return pd.DataFrame(table)
+
+
+def grid_table(cells: dict[tuple[int, float], dict[str, Any]]) -> pd.DataFrame:
+    """One row a cell: pairs, met by the cap, cap, Kaplan-Meier median as text and as a number (NaN where censored)."""
+    rows = []
+    for (length, temperature), cell in sorted(cells.items()):
+        curve = kaplan_meier(cell["times"], cell["met"])
+        rows.append(
+            {
+                "n": length,
+                "temperature": temperature,
+                "pairs": len(cell["times"]),
+                "met": int(sum(cell["met"])),
+                "cap": cell["cap"],
+                "median": curve.median_text,
+                "median_steps": math.nan if curve.median is None else curve.median,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def median_logs(cell: dict[str, Any], seed: int, resamples: int = 1000) -> tuple[float, float]:
+    """Logarithm of the median meeting time and its bootstrap standard error; NaN where more than half are censored."""
+    times = np.where(cell["met"], cell["times"], np.inf)
+    if not np.isfinite(np.median(times)):
+        return math.nan, math.nan
+    draws = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS])).integers(len(times), size=(resamples, len(times)))
+    medians = np.minimum(np.median(times[draws], axis=1), cell["cap"])
+    return float(np.log(np.median(times))), float(np.log(medians).std())
+
+
+def drift_logs(cell: dict[str, Any], level: float, seed: int, resamples: int = 200) -> tuple[float, float]:
+    """The same for the semantic clock: first time at which the ensemble mean reaches `level`."""
+    drifts, times = np.asarray(cell["drift"]), cell["times"]
+    hit = semantic_hitting_time(drifts, times, level, seed)
+    if hit.time is None or hit.time <= 0:
+        return math.nan, math.nan
+    generator = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS + 1]))
+    logs = []
+    for _ in range(resamples):
+        means = drifts[generator.integers(len(drifts), size=len(drifts))].mean(axis=0)
+        above = means >= level
+        logs.append(np.log(times[int(above.argmax())] if above.any() and not above[0] else times[-1]))
+    spacing = (times[1] - times[0]) / hit.time / math.sqrt(12)  # reading off a grid of times
+    return math.log(hit.time), float(math.hypot(np.std(logs), spacing))
+
+
+def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[float]) -> pd.DataFrame:
+    """Chi-square tests of T = C n log n, C n and C n^2 at fixed temperature, beside the fitted exponent of C n^a.
+
+    Parameters
+    ----------
+    logs, errors : sequences of float
+        Logarithms of times and their standard errors; lengths with NaN are left out.
+
+    Returns
+    -------
+    DataFrame
+        `law`, `constant` (steps), `chi_square`, `freedom`, `p_value`, `exponent` with its interval for the free power.
+
+    Raises
+    ------
+    UserError
+        With fewer than three usable lengths.
+    """
+    n, log_t, error = (np.asarray(values, dtype=np.float64) for values in (lengths, logs, errors))
+    usable = np.isfinite(log_t) & np.isfinite(error) & (error > 0)
+    if usable.sum() < 3:
+        raise UserError(f"only {int(usable.sum())} lengths have a median within the cap; a scaling test needs three")
+    n, log_t, error = n[usable], log_t[usable], error[usable]
+    fits = fit_scaling(n, np.exp(log_t).tolist(), weights=1 / error**2).set_index("law")
+    offsets = {"n log n": np.log(n) + np.log(np.log(n)), "n": np.log(n), "n^2": 2 * np.log(n)}
+    rows = []
+    for law, offset in offsets.items():
+        constant = np.average(log_t - offset, weights=1 / error**2)
+        chi_square = float((((log_t - offset - constant) / error) ** 2).sum())
+        rows.append(
+            {
+                "law": law,
+                "constant": math.exp(constant),
+                "chi_square": chi_square,
+                "freedom": len(n) - 1,
+                "p_value": float(stats.chi2.sf(chi_square, len(n) - 1)),
+            }
+        )
+    free = fits.loc["n^a"]
+    rows.append(
+        {"law": "n^a", "constant": free["constant"], "exponent": free["exponent"], "exponent_low": free["exponent_low"], "exponent_high": free["exponent_high"]}
+    )
+    return pd.DataFrame(rows)
+
+
+CALIBRATION_TEMPERATURES = (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0, 1.2)
+
+
+def grid(
+    store: CellStore,
+    name: str,
+    points: Sequence[tuple[int, float]],
+    parameters: dict[str, Any],
+    compute: Callable[[int, float], dict],
+    fingerprint: Callable[[int], str],
+) -> dict[tuple[int, float], dict[str, Any]]:
+    """Compute the cells of a grid that are not stored yet, with a progress bar.
+
+    Parameters
+    ----------
+    points : sequence of (n, temperature)
+    parameters : dict
+        All else that decides a cell.
+    compute : callable
+        From n and temperature to a cell.
+    fingerprint : callable
+        From n to the fingerprint of the conditionals.
+    """
+    cells = {}
+    for n, tau in tqdm(points, desc=name, unit="cell"):
+        cells[n, tau] = store.result(name, {**parameters, "n": n, "temperature": float(tau)}, lambda n=n, tau=tau: compute(n, tau), fingerprint=fingerprint(n))
+    return cells
+
+
+def crossings(cells: dict[tuple[int, float], dict[str, Any]], level: float, seed: int) -> dict[int, Crossing]:
+    """tau*(n) of each length; see `observables.scaling.crossing_temperature`."""
+    found = {}
+    for length in sorted({n for n, _ in cells}):
+        part = sorted((tau, sum(cell["met"]), len(cell["met"])) for (n, tau), cell in cells.items() if n == length)
+        taus, met, number = zip(*part, strict=True)
+        found[length] = crossing_temperature(taus, met, number, level, seed)
+    return found
+
+
+def crossing_table(found: dict[int, Crossing]) -> pd.DataFrame:
+    """`n`, `tau_star`, `low`, `high`, `side`."""
+    return pd.DataFrame([{"n": n, "tau_star": c.temperature, "low": c.low, "high": c.high, "side": c.side} for n, c in sorted(found.items())]).astype(
+        {"tau_star": float, "low": float, "high": float}
+    )
+
+
+def pivot_medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Medians as text, a row a temperature and a column a length."""
+    wide = table.pivot(index="temperature", columns="n", values="median")
+    wide.columns = [f"n = {n} (cap {table.loc[table['n'] == n, 'cap'].iloc[0]:,})" for n in wide.columns]
+    return wide.reset_index()
+
+
+def censored_share(table: pd.DataFrame) -> float:
+    """Share of pairs censored at the lowest temperature, all lengths together."""
+    coldest = table[table["temperature"] == table["temperature"].min()]
+    return float(1 - coldest["met"].sum() / coldest["pairs"].sum())
+
+
+def _shortened(cell: dict[str, Any], cap: int) -> dict[str, Any]:
+    """The same pairs as if the cap had been lower."""
+    met = [bool(seen and time <= cap) for time, seen in zip(cell["times"], cell["met"], strict=True)]
+    return {**cell, "times": [min(time, cap) for time in cell["times"]], "met": met, "cap": cap}
+
+
+def vary_apparatus(cells: dict[tuple[int, float], dict], common: dict[tuple[int, float], dict], multiple: float, level: float, seed: int) -> pd.DataFrame:
+    """tau*(n) under other criteria, caps and couplings; columns `apparatus` and one for each length."""
+    lengths = sorted({n for n, _ in cells})
+
+    def row(name: str, found: dict[int, Crossing]) -> dict[str, Any]:
+        texts = {}
+        for n in lengths:
+            c = found.get(n)
+            texts[f"n = {n}"] = "–" if c is None else c.side if c.temperature is None else f"{c.temperature:.2f}"
+        return {"apparatus": name, **texts}
+
+    rows = [row(f"as above: {level:.0%} met by {multiple:g} n log n, maximal coupling", crossings(cells, level, seed))]
+    for other in (0.2, 0.8):
+        rows.append(row(f"share {other:.0%}", crossings(cells, other, seed)))
+    for factor in (0.2, 0.5):
+        shorter = {key: _shortened(cell, steps_at_scale(key[0], factor * multiple)) for key, cell in cells.items()}
+        rows.append(row(f"cap {factor * multiple:g} n log n", crossings(shorter, level, seed)))
+    rows.append(row("common random numbers", crossings(common, level, seed)))
+    return pd.DataFrame(rows)
+
+
+def lag_table(cells: dict[tuple[int, float], dict[str, Any]], length: int) -> pd.DataFrame:
+    """Bounds on TV(law of X_t, mu) at times in sweeps, by temperature; nothing where a pair was censored."""
+    sweeps = [5, 10, 15, 20, 30, 40]
+    rows = []
+    for (_, tau), cell in sorted(cells.items()):
+        bound = lag_bound(cell["times"], cell["lag"], [length * sweep for sweep in sweeps], ~np.asarray(cell["met"]))
+        texts = {
+            f"t = {sweep} sweeps": "says nothing"
+            if not bound.informative
+            else f"{min(1.0, value):.2f} ± {2 * error:.2f}"
+            if count
+            else f"no pair later (< 3/{bound.pairs})"
+            for sweep, value, error, count in zip(sweeps, bound.bound, bound.standard_error, bound.contributing, strict=True)
+        }
+        rows.append({"temperature": tau, "pairs": bound.pairs, "censored": bound.censored, **texts})
+    return pd.DataFrame(rows)
+
+
+def unrelated(conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np.ndarray]) -> tuple[float, float]:
+    """Mean cosine distance of passages of different topics, cut to n tokens, and its standard error."""
+    passages = load_passages()
+    vectors = embed([conditionals.decode(row) for row in passage_states(conditionals, passages)])
+    return unrelated_level(vectors, [passage.topic for passage in passages])
+
+
+def clock_points(coalescing: dict[tuple[int, float], dict], drifting: dict[tuple[int, float], dict], levels: dict[int, float], seed: int) -> pd.DataFrame:
+    """Times on both clocks: `clock`, `n`, `log`, `error`, `time`, `low`, `high` (steps, two standard errors of the logarithm)."""
+    rows = []
+    for (n, _), cell in sorted(coalescing.items()):
+        rows.append(("coalescence", n, *median_logs(cell, seed)))
+    for (n, _), cell in sorted(drifting.items()):
+        rows.append(("semantic", n, *drift_logs(cell, levels[n], seed)))
+    frame = pd.DataFrame(rows, columns=["clock", "n", "log", "error"])
+    return frame.assign(time=np.exp(frame["log"]), low=np.exp(frame["log"] - 2 * frame["error"]), high=np.exp(frame["log"] + 2 * frame["error"]))
+
+
+def laws_by_clock(points: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """`law_tests` on each clock that has three usable lengths."""
+    usable = points[np.isfinite(points["log"]) & (points["error"] > 0)]
+    return {clock: law_tests(part["n"], part["log"], part["error"]) for clock, part in usable.groupby("clock") if len(part) >= 3}
+
+
+def holding_cell(conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, radius: int, seed: int) -> dict[str, Any]:
+    """Stays of event-driven chains from passages.
+
+    Returns
+    -------
+    dict
+        `stays`: for each chain the lengths of its five longest stays in steps; `rows`: rows of conditionals computed.
+    """
+    states, _ = starting_states(conditionals, chains, seed)
+    kernel = EventDriven(conditionals)
+    stream = RandomStream(seed, cell_chains(conditionals.length, temperature, chains))
+    state = plain.initial_state(conditionals, states, temperature)
+    _, record = kernel.walk(state, stream, 0, steps)
+    found = [
+        longest_stays(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), radius, minimum=conditionals.length, top=5)
+        for k in range(chains)
+    ]
+    return {"stays": [[stay.length for stay in stays] for stays in found], "rows": kernel.forward_rows}
+
+
+def longest_of_each(holding: dict[str, Any]) -> np.ndarray:
+    """Length of the longest stay of each chain, in steps."""
+    return np.array([max(stays, default=0) for stays in holding["stays"]])
+
+
+def describe_laws(laws: dict[str, pd.DataFrame]) -> str:
+    """The p-value of each law on each clock, in words."""
+    parts = []
+    for clock, table in laws.items():
+        tested = table.dropna(subset=["p_value"])
+        power = table[table["law"] == "n^a"].iloc[0]
+        parts.append(f"{clock}: " + ", ".join(f"{row.law} p = {row.p_value:.2g}" for row in tested.itertuples()) + f"; free exponent {power['exponent']:.2f}")
+    return "; ".join(parts) or "no clock with three usable lengths"
+
+
+def describe_crossings(found: dict[int, Crossing]) -> str:
+    """tau*(n) in words."""
+    return "; ".join(f"tau*({n}) = {c.temperature:.2f}" if c.temperature is not None else f"tau*({n}) {c.side}" for n, c in sorted(found.items()))
+
+
+def describe_intervals(found: dict[int, Crossing]) -> str:
+    """Intervals of tau*(n) in words; an open end is off the grid."""
+
+    def end(value: float | None) -> str:
+        return "off the grid" if value is None else f"{value:g}"
+
+    return "; ".join(f"n = {n}: [{end(c.low)}, {end(c.high)}]" for n, c in sorted(found.items()))

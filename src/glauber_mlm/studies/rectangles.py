@@ -1,0 +1,172 @@
+"""Chapter 2: defects on passages, their numerical floor, and the control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from glauber_mlm import models
+from glauber_mlm.conditionals.causal import CausalCandidates, LeftToRight
+from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
+from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.errors import UserError
+from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects, mean_interval
+from glauber_mlm.passages import load_passages
+from glauber_mlm.randomness import RandomStream
+from glauber_mlm.studies.starts import starting_states
+
+
+@dataclass(frozen=True)
+class Floor:
+    """How far rounding moves delta, in nats.
+
+    Attributes
+    ----------
+    batch : ndarray of float64, shape (R,)
+        |difference| between two batch sizes and orders, in the model's dtype.
+    double : ndarray of float64, shape (R,)
+        |difference| to float64.
+    """
+
+    batch: np.ndarray
+    double: np.ndarray
+
+    @property
+    def largest(self) -> float:
+        """The largest movement seen; what |delta| is compared with."""
+        return float(max(self.batch.max(), self.double.max()))
+
+
+def rectangle_starts(states: Tensor, count: int) -> Tensor:
+    """Repeat starting states in turn until there are `count`."""
+    return states[torch.arange(count) % len(states)]
+
+
+def numerical_floor(conditionals: Conditionals, double: Conditionals, rectangles: Rectangles, reference: Tensor, seed: int) -> Floor:
+    """Recompute delta in another order and batch size, and in float64.
+
+    Parameters
+    ----------
+    reference : Tensor of float64, shape (R,)
+        delta as reported.
+    double : Conditionals
+        The same model in float64.
+    """
+    order = torch.from_numpy(np.random.Generator(np.random.Philox(key=[seed, 2**36])).permutation(len(rectangles)))
+    again = torch.empty_like(reference)
+    again[order] = defects(conditionals, rectangles.take(order.to(rectangles.states.device)), batch=37)
+    exact = defects(double, rectangles, batch=64)
+    return Floor((again - reference).abs().numpy(), (exact - reference).abs().numpy())
+
+
+def defects_by_protocol(conditionals: Conditionals, starts: Tensor, seed: int, protocols: Sequence[str] = ("conditional", "top", "uniform")) -> pd.DataFrame:
+    """delta with alternatives drawn in each way, sites and states held fixed.
+
+    Returns
+    -------
+    DataFrame
+        `protocol`, `delta` (nats), `distance` (|i - j|), `rectangle`.
+    """
+    parts = []
+    for protocol in protocols:
+        rectangles = draw_rectangles(conditionals, starts, seed=seed, alternatives=protocol)
+        values = defects(conditionals, rectangles)
+        distance = (rectangles.i - rectangles.j).abs().cpu().numpy()
+        parts.append(pd.DataFrame({"protocol": protocol, "delta": values.numpy(), "distance": distance, "rectangle": np.arange(len(values))}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def summary_by_protocol(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Mean |delta| with a bootstrap interval, median and the share above 0.1 nats, for each protocol."""
+    rows = []
+    for protocol, part in frame.groupby("protocol", sort=False):
+        size = part["delta"].abs().to_numpy()
+        mean, low, high = mean_interval(size, seed)
+        rows.append(
+            {
+                "alternatives": protocol,
+                "rectangles": len(size),
+                "mean |delta|": mean,
+                "low": low,
+                "high": high,
+                "median |delta|": float(np.median(size)),
+                "share above 0.1": float((size > 0.1).mean()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def control_defects(control: str, conditionals: MaskedLanguageModel, starts: Tensor, seed: int, **options) -> tuple[Tensor, float, str]:
+    """Defects of an autoregressive control, and how much of them is rounding.
+
+    Parameters
+    ----------
+    control : str
+        "left_to_right" makes a joint law from the masked model itself, by the chain rule with everything to the right masked; else a causal model by hub id or
+        folder, on which the passages are tokenized anew by its own tokenizer.
+    conditionals : MaskedLanguageModel
+    starts : Tensor of int64, shape (R, n)
+    options
+        Of `glauber_mlm.models.load`.
+
+    Returns
+    -------
+    delta : Tensor of float64, shape (R,)
+    rounding : float
+        Ten times the largest movement of delta between two batch sizes.
+    name : str
+    """
+    if control == "left_to_right":
+        log_joint, name = LeftToRight(conditionals).log_joint, "the same model read left to right"
+        rectangles = draw_rectangles(conditionals, starts, seed=seed)
+    else:
+        options = {key: value for key, value in options.items() if key != "revision"}
+        loaded = models.load(control, kind="causal", **options)
+        texts = [conditionals.decode(row) for row in starts]
+        ids = [loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        length = min(len(row) for row in ids)
+        tokens = torch.tensor([row[:length] for row in ids])
+        rectangles = _random_rectangles(tokens, seed)
+        log_joint, name = (
+            CausalCandidates(loaded.model, loaded.tokenizer, [sorted(set(column.tolist())) for column in tokens.T], identity=loaded.digest).log_joint,
+            control,
+        )
+    first = joint_defects(log_joint, rectangles, batch=64)
+    second = joint_defects(log_joint, rectangles, batch=23)
+    return first, 10 * float((first - second).abs().max()), name
+
+
+def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
+    """Rectangles whose alternatives are the tokens that other sequences have at the same sites; a causal model gives no rows to draw from."""
+    count, length = tokens.shape
+    uniforms = RandomStream(seed, range(count)).blocks(0, 1)[0]
+    i = (uniforms[:, 0] * length).long()
+    j = (i + 1 + (uniforms[:, 1] * (length - 1)).long()) % length
+    new = []
+    for sites in (i, j):
+        for row, site in enumerate(sites.tolist()):
+            others = [int(token) for token in tokens[:, site].roll(-row) if token != tokens[row, site]]
+            if not others:
+                raise UserError("all control sequences have the same token at a site, so there is no alternative; use more rectangles")
+            new.append(others[0])
+    return Rectangles(tokens, i, j, torch.tensor(new[:count]), torch.tensor(new[count:]))
+
+
+def verdicts_of_models(names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options) -> dict[int, str]:
+    """The verdict of a rule on (low, high, floor) of mean |delta| for further masked models, by number of parameters."""
+    verdicts = {}
+    for name in names:
+        loaded = models.load(name, **options)
+        conditionals = loaded.conditionals(length)
+        double = models.load(name, **{**options, "dtype": "float64"}).conditionals(length)
+        starts = rectangle_starts(starting_states(conditionals, min(count, len(load_passages())), seed)[0], count)
+        rectangles = draw_rectangles(conditionals, starts, seed=seed)
+        delta = defects(conditionals, rectangles)
+        _, low, high = mean_interval(delta.abs(), seed)
+        verdicts[loaded.describe()["parameters"]] = rule(low, high, numerical_floor(conditionals, double, rectangles, delta, seed).largest)
+    return verdicts
