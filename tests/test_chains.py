@@ -1,0 +1,431 @@
+"""Runs on disk: chunks, kills, tampering, two processes at once, and what ArviZ says of them."""
+
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray
+from statistics_helpers import seed_of
+
+from glauber_mlm.atomic import replacing, write_json
+from glauber_mlm.conditionals.solvable import CurieWeiss, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.stubs import Counting, Faulty
+from glauber_mlm.errors import UserError
+from glauber_mlm.kernels import plain
+from glauber_mlm.kernels.sampling import prepare
+from glauber_mlm.randomness import RandomStream
+from glauber_mlm.runs.chains import diagnostics, read_chains, run_chains, states_along, to_arviz
+
+MODEL = RandomJoint(6, 4, 1)
+START = torch.tensor([[0, 1, 2, 3, 0, 1], [3, 3, 3, 3, 3, 3], [0, 0, 0, 0, 0, 0]])
+SETTINGS = {"temperature": [0.5, 1.0, 0.0], "seed": 17, "chunk_steps": 8, "progress": False}
+KILLS, KILL_STEPS = 10, 8 * 60
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but the lock."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
+
+
+def chunk_names(steps: int, chunk_steps: int = 8) -> set[str]:
+    return {f"chunk-{index:06d}{ending}" for index in range(-(-steps // chunk_steps)) for ending in (".nc", ".sha256")} | {"run.json"}
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A run of 40 steps in 5 chunks, and the bytes that it left."""
+    run_chains(tmp_path / "run", MODEL, START, steps=40, **SETTINGS)
+    return tmp_path / "run", contents(tmp_path / "run")
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["plain", "event"])
+def test_chunks_do_not_change_the_chains(tmp_path, kernel):
+    state = plain.initial_state(MODEL, START, SETTINGS["temperature"])
+    final, record = plain.walk(MODEL, state, RandomStream(17, range(3)), 0, 50)
+    for chunk_steps in (1, 7, 50, 1000):
+        found = run_chains(tmp_path / f"{chunk_steps}", MODEL, START, steps=50, kernel=kernel, **SETTINGS | {"chunk_steps": chunk_steps})
+        assert found["site"].dims == found["token"].dims == ("step", "chain") and found["site"].dtype == np.int32
+        assert np.array_equal(found["site"], record.sites) and np.array_equal(found["token"], record.tokens)
+        assert np.array_equal(found["initial"], START) and found["step"].values.tolist() == list(range(50))
+        time_reached, states = list(states_along(found, 50))[-1]
+        assert time_reached == 50 and np.array_equal(states, final.tokens)
+        assert set(contents(tmp_path / f"{chunk_steps}")) == chunk_names(50, chunk_steps)
+
+
+def test_chunk_files_hold_the_numbers_to_go_on(finished):
+    folder, files = finished
+    run = json.loads(files["run.json"])
+    assert run["seed"] == 17 and run["chains"] == [0, 1, 2] and run["temperature"] == [0.5, 1.0, 0.0] and run["initial"] == START.tolist()
+    assert run["conditionals"] == MODEL.fingerprint and run["chunk_steps"] == 8 and run["kernel"] == "event" and {"engine", "versions", "model"} <= set(run)
+    with xarray.open_dataset(folder / "chunk-000002.nc", engine="scipy") as chunk:
+        assert chunk["step"].values.tolist() == list(range(16, 24)) and chunk["chain_number"].values.astype(str).tolist() == ["0", "1", "2"]
+        assert np.array_equal(chunk["final"], list(states_along(read_chains(folder, 24), 24))[-1][1])
+    assert json.loads(read_chains(folder).attrs["run"]) == run
+
+
+def test_a_second_call_computes_nothing(finished):
+    folder, files = finished
+    counting = Counting(MODEL)
+    again = run_chains(folder, counting, START, steps=40, **SETTINGS)
+    assert counting.rows == 0 and contents(folder) == files and again.sizes["step"] == 40
+
+
+def test_longer_runs_go_on_and_shorter_ones_take_what_is_there(tmp_path, finished):
+    folder, files = finished
+    counting = Counting(MODEL)
+    longer = run_chains(folder, counting, START, steps=61, **SETTINGS)
+    whole = run_chains(tmp_path / "at once", MODEL, START, steps=61, **SETTINGS)
+    assert longer.equals(whole) and contents(folder) == contents(tmp_path / "at once") and counting.rows > 0
+    for steps in (1, 8, 20, 40, 60):
+        counting.reset()
+        shorter = run_chains(folder, counting, START, steps=steps, **SETTINGS)
+        assert counting.rows == 0 and shorter.equals(whole.isel(step=slice(steps)))
+        assert contents(folder) == contents(tmp_path / "at once"), "what is there stays there"
+    assert read_chains(folder).equals(whole) and read_chains(folder, 13).equals(whole.isel(step=slice(13)))
+    # A run that ended inside a chunk computes that chunk again.
+    assert run_chains(folder, MODEL, START, steps=90, **SETTINGS).equals(run_chains(tmp_path / "90", MODEL, START, steps=90, **SETTINGS))
+    assert contents(folder) == contents(tmp_path / "90")
+
+
+def test_asking_for_more_steps_than_there_are_is_refused(finished):
+    folder, _ = finished
+    with pytest.raises(UserError, match="40 steps"):
+        read_chains(folder, 41)
+
+
+def test_chains_may_have_any_numbers(tmp_path):
+    chosen = run_chains(tmp_path / "some", MODEL, START[[2, 0]], steps=20, chains=[2, 0], **SETTINGS | {"temperature": [0.0, 0.5]})
+    every = run_chains(tmp_path / "all", MODEL, START, steps=20, **SETTINGS)
+    assert np.array_equal(chosen["token"], every["token"].values[:, [2, 0]]) and chosen["chain_number"].values.astype(str).tolist() == ["2", "0"]
+
+
+def test_what_is_recorded_of_the_model_may_hold_tuples(tmp_path):
+    for _ in range(2):
+        found = run_chains(tmp_path, MODEL, START, steps=8, model={"name": "joint", "shape": (6, 4)}, **SETTINGS)
+    assert json.loads(found.attrs["run"])["model"] == {"name": "joint", "shape": [6, 4]}
+
+
+def test_a_small_cache_changes_time_only(tmp_path, finished):
+    _, files = finished
+    run_chains(tmp_path / "small", MODEL, START, steps=40, cache_bytes=3000, **SETTINGS)
+    assert contents(tmp_path / "small") == files
+
+
+def test_progress_is_shown(tmp_path, capsys):
+    run_chains(tmp_path, MODEL, START, steps=16, **SETTINGS | {"progress": True})
+    shown = capsys.readouterr().err
+    assert "chains" in shown and "step/s" in shown.replace("steps/s", "step/s")
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"seed": 18}, "seed"),
+        ({"temperature": [0.5, 1.0, 0.25]}, "temperature"),
+        ({"chunk_steps": 9}, "chunk_steps"),
+        ({"kernel": "plain"}, "kernel"),
+        ({"chains": [0, 1, 3]}, "chains"),
+        ({"model": {"name": "other"}}, "model"),
+        ({"conditionals": RandomJoint(6, 4, 2)}, "conditionals"),
+        ({"tokens": START.flip(0)}, "initial"),
+    ],
+)
+def test_another_run_in_the_same_folder_is_refused(finished, change, named):
+    folder, files = finished
+    arguments = {"conditionals": MODEL, "tokens": START, "steps": 40, **SETTINGS, **change}
+    with pytest.raises(UserError, match=rf"holds another run \(different: {named}\)"):
+        run_chains(folder, **arguments)
+    assert contents(folder) == files
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"steps": 0}, "must be at least 1"),
+        ({"chunk_steps": 0}, "must be at least 1"),
+        ({"kernel": "quick"}, "'quick' is unknown"),
+        ({"chains": [0, 1]}, "2 chain numbers for 3"),
+        ({"chains": [0, 1, 1]}, "repeat"),
+        ({"temperature": -1.0}, "is refused"),
+        ({"tokens": START[:, :5]}, "shape"),
+        ({"tokens": START[:0]}, "at least one"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, change, message):
+    arguments = {"conditionals": MODEL, "tokens": START, "steps": 40, **SETTINGS, **change}
+    with pytest.raises(UserError, match=message):
+        run_chains(tmp_path / "new", **arguments)
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_without_a_run_are_refused(tmp_path, finished):
+    folder, _ = finished
+    with pytest.raises(UserError, match="no run in"):
+        read_chains(tmp_path / "nowhere")
+    (folder / "run.json").unlink()
+    with pytest.raises(UserError, match="without run.json"):
+        run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    write_json(tmp_path / "empty" / "run.json", {"chunk_steps": 1, "initial": []})
+    with pytest.raises(UserError, match="no finished chunk"):
+        read_chains(tmp_path / "empty")
+
+
+def test_non_finite_logits_keep_what_was_written(tmp_path):
+    with pytest.raises(plain.NonFiniteLogits, match="chain [0-2], step (8|9|1[0-9]|2[0-9])"):
+        run_chains(tmp_path, SameName(Faulty(MODEL, None, None, call=10)), START, steps=40, **SETTINGS | {"kernel": "plain"})
+    kept = contents(tmp_path)
+    assert "chunk-000000.nc" in kept and "chunk-000001.nc" not in kept
+    run_chains(tmp_path, MODEL, START, steps=40, **SETTINGS | {"kernel": "plain"})
+    assert set(contents(tmp_path)) == chunk_names(40) and contents(tmp_path)["chunk-000000.nc"] == kept["chunk-000000.nc"]
+
+
+class SameName(Counting):
+    """The law goes by the name of `MODEL`, whatever wraps it."""
+
+    fingerprint = MODEL.fingerprint
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "tampered": lambda folder: flip(folder / "chunk-000002.nc"),
+    "torn": lambda folder: (folder / "chunk-000002.nc").write_bytes((folder / "chunk-000002.nc").read_bytes()[:100]),
+    "empty": lambda folder: (folder / "chunk-000002.nc").write_bytes(b""),
+    "gone": lambda folder: (folder / "chunk-000002.nc").unlink(),
+    "unsealed": lambda folder: (folder / "chunk-000002.sha256").unlink(),
+    "torn seal": lambda folder: (folder / "chunk-000002.sha256").write_text("0123"),
+    "seal of another chunk": lambda folder: (folder / "chunk-000002.sha256").write_bytes((folder / "chunk-000001.sha256").read_bytes()),
+    "seal that is no text": lambda folder: (folder / "chunk-000002.sha256").write_bytes(b"\xff\xfe\x00"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
+@pytest.mark.parametrize("kernel", ["plain", "event"])
+def test_a_damaged_chunk_is_computed_again_alone(tmp_path, damage, kernel):
+    run_chains(tmp_path, MODEL, START, steps=40, kernel=kernel, **SETTINGS)
+    files = contents(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(UserError, match="chunk-000002.nc .*torn, altered or missing"):
+        read_chains(tmp_path)
+    counting = Counting(MODEL)
+    run_chains(tmp_path, counting, START, steps=40, kernel=kernel, **SETTINGS)
+    assert contents(tmp_path) == files
+    assert 0 < counting.rows <= 8 * len(START), "one chunk, no more"
+
+
+def test_the_last_chunk_lost_shows_when_its_steps_are_asked_for(finished):
+    folder, _ = finished
+    (folder / "chunk-000004.nc").unlink()
+    with pytest.raises(UserError):
+        read_chains(folder, 40)
+    assert read_chains(folder, 32).sizes["step"] == 32
+
+
+def test_a_sealed_chunk_of_another_run_is_computed_again(tmp_path, finished):
+    folder, files = finished
+    run_chains(tmp_path / "other", MODEL, START, steps=40, **SETTINGS | {"seed": 18})
+    for ending in (".nc", ".sha256"):
+        (folder / f"chunk-000001{ending}").write_bytes((tmp_path / "other" / f"chunk-000001{ending}").read_bytes())
+    with pytest.raises(UserError, match="chunk-000001"):
+        read_chains(folder)
+    run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    assert contents(folder) == files
+
+
+def test_chunks_in_one_anothers_places_are_computed_again(finished):
+    """Both are sealed and of this run; only their steps tell."""
+    folder, files = finished
+    for ending in (".nc", ".sha256"):
+        (folder / f"chunk-000001{ending}").write_bytes(files[f"chunk-000003{ending}"])
+    with pytest.raises(UserError, match="chunk-000001"):
+        read_chains(folder)
+    run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    assert contents(folder) == files
+
+
+def test_a_torn_description_is_written_again(finished):
+    folder, files = finished
+    (folder / "run.json").write_text('{"seed": 1')
+    with pytest.raises(UserError):
+        read_chains(folder)
+    run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    assert contents(folder) == files
+
+
+def test_what_a_kill_left_half_written_is_cleared(finished):
+    folder, files = finished
+    (folder / ".chunk-000003.nc.a1b2c3d4.nc").write_bytes(b"half")
+    run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    assert contents(folder) == files
+
+
+def test_replacing_leaves_the_old_file_when_writing_fails(tmp_path):
+    target = tmp_path / "new" / "file.txt"
+    with replacing(target) as temporary:
+        temporary.write_text("old")
+    with pytest.raises(KeyError), replacing(target) as temporary:
+        temporary.write_text("half of")
+        raise KeyError
+    assert target.read_text() == "old" and [path.name for path in target.parent.iterdir()] == ["file.txt"]
+    with pytest.raises(ValueError):
+        write_json(target, float("nan"))
+    assert target.read_text() == "old"
+
+
+# --- kills and company ------------------------------------------------------------------------------------------------
+
+
+class Slow(Counting):
+    """A model that takes its time, so that a kill finds it at work."""
+
+    def logits(self, states, sites):
+        time.sleep(0.001)
+        return self.wrapped.logits(states, sites)
+
+
+def slow_run(folder: Path, started) -> None:
+    torch.set_num_threads(1)
+    started.set()
+    run_chains(folder, Slow(MODEL), START, steps=KILL_STEPS, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes forked from a clean server that has the engine loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["glauber_mlm.runs.chains", "glauber_mlm.conditionals.solvable", "scipy.stats", "pytest"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    begin = time.perf_counter()
+    run_chains(folder, Slow(MODEL), START, steps=KILL_STEPS, **SETTINGS)
+    return contents(folder), time.perf_counter() - begin
+
+
+def test_a_run_killed_at_ten_random_moments_leaves_the_same_bytes(tmp_path, processes, uninterrupted):
+    files, seconds = uninterrupted
+    # A tenth of a run between kills on average: ten kills fall inside it, at moments the stream decides.
+    delays = RandomStream(seed_of("kills"), [0]).blocks(0, KILLS)[:, 0, 0] * seconds / 5
+    progress = []
+    for delay in delays.tolist():
+        started = processes.Event()
+        process = processes.Process(target=slow_run, args=(tmp_path, started))
+        process.start()
+        assert started.wait(120)
+        time.sleep(delay)
+        process.kill()
+        process.join()
+        progress.append((process.exitcode, len(list(tmp_path.glob("chunk-*.sha256")))))
+    done = [count for _, count in progress]
+    assert done == sorted(done), "no finished chunk is lost"
+    assert sum(code == -9 for code, _ in progress) >= KILLS // 2 and len(set(done)) >= 4, f"kills at work, and at different moments: {progress}"
+    run_chains(tmp_path, MODEL, START, steps=KILL_STEPS, **SETTINGS)
+    assert contents(tmp_path) == files
+
+
+def test_two_processes_at_once_do_not_corrupt_each_other(tmp_path, processes, uninterrupted):
+    files, _ = uninterrupted
+    company = [processes.Process(target=slow_run, args=(tmp_path, processes.Event())) for _ in range(2)]
+    for process in company:
+        process.start()
+    for process in company:
+        process.join(120)
+    assert [process.exitcode for process in company] == [0, 0]
+    assert contents(tmp_path) == files
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_states_along_are_copies_at_the_times_asked_for(finished):
+    folder, _ = finished
+    dataset = read_chains(folder)
+    every = dict(states_along(dataset, 1))
+    assert list(every) == list(range(41))
+    for step in range(40):
+        rows, site, token = np.arange(3), dataset["site"].values[step], dataset["token"].values[step]
+        expected = every[step].copy()
+        expected[rows, site] = token
+        assert np.array_equal(every[step + 1], expected)
+    assert [(time_reached, states.tolist()) for time_reached, states in states_along(dataset, 16)] == [(t, every[t].tolist()) for t in (0, 16, 32)]
+    assert np.array_equal(dataset["initial"], START)
+    with pytest.raises(UserError, match="at least 1 step"):
+        next(states_along(dataset, 0))
+
+
+def test_diagnostics_are_one_call_away():
+    generator = np.random.default_rng(seed_of("diagnostics"))
+    independent = generator.normal(size=(4, 1000))
+    slow = np.zeros((4, 1000))
+    for step in range(1, 1000):
+        slow[:, step] = 0.9 * slow[:, step - 1] + generator.normal(size=4)
+    apart = independent + np.arange(4)[:, None]
+    table = diagnostics({"independent": independent, "slow": slow, "apart": apart})
+    assert list(table.columns) == ["ess_bulk", "ess_tail", "r_hat"] and set(table.index) == {"independent", "slow", "apart"}
+    assert 3000 < table.loc["independent", "ess_bulk"] < 5000 and abs(table.loc["independent", "r_hat"] - 1) < 0.01
+    # An autoregression with coefficient 0.9 has (1 - 0.9) / (1 + 0.9) as many effective draws.
+    assert 4000 / 19 / 1.8 < table.loc["slow", "ess_bulk"] < 4000 / 19 * 1.8
+    assert table.loc["apart", "r_hat"] > 1.3
+    assert to_arviz({"slow": slow}).posterior["slow"].shape == (4, 1000)
+
+
+def test_the_effective_size_of_a_run_is_that_of_its_means(tmp_path):
+    """On Curie-Weiss: the variance of chain means, which needs no estimate of autocorrelation, against the ESS."""
+    model = CurieWeiss(6)
+    dataset = run_chains(tmp_path, model, torch.zeros(40, 6, dtype=torch.int64), 1.5, seed=3, steps=3000, progress=False)
+    magnetisation = np.stack([states.sum(axis=1) for _, states in states_along(dataset, 6)], axis=1)[:, 100:]
+    table = diagnostics({"magnetisation": magnetisation})
+    from_means = magnetisation.var() / magnetisation.mean(axis=1).var(ddof=1) * len(magnetisation)
+    assert from_means / 1.8 < table.loc["magnetisation", "ess_bulk"] < from_means * 1.8
+    assert table.loc["magnetisation", "r_hat"] < 1.02
+    error = magnetisation.std() / np.sqrt(table.loc["magnetisation", "ess_bulk"])
+    assert abs(magnetisation.mean() - 3) < 4 * error, "the mean is 3 by symmetry"
+
+
+class Single(Counting):
+    """The same logits in float32."""
+
+    dtype = torch.float32
+
+    def logits(self, states, sites):
+        return self.wrapped.logits(states, sites).float()
+
+
+def test_how_far_single_precision_moves_a_chain_is_recorded(record_property):
+    """The first differing step is no fixed number; what is asserted is that a rounding tie made it."""
+    model = ProductMeasure(np.random.default_rng(seed_of("single")).normal(scale=2, size=(4, 3000)))
+    stream, steps, chains = RandomStream(seed_of("single"), range(32)), 400, 32
+    state = plain.initial_state(model, torch.zeros(chains, 4, dtype=torch.int64), 1.0)
+    double, single = (plain.walk(each, state, stream, 0, steps)[1] for each in (model, Single(model)))
+    assert torch.equal(double.sites, single.sites)
+    differing = torch.nonzero(double.tokens != single.tokens).tolist()
+    record_property("first_differing_step", differing[0][0] if differing else None)
+    record_property("differing_tokens", f"{len(differing)} of {steps * chains}")
+    assert len(differing) < 0.005 * steps * chains
+    uniforms = stream.blocks(0, steps)[:, :, 1]
+    for step, chain in differing:
+        site, low, high = double.sites[step, chain], *sorted((int(double.tokens[step, chain]), int(single.tokens[step, chain])))
+        row = model.logits(state.tokens[[0]], site[None])
+        cumulative = torch.softmax(row[0], dim=0).cumsum(dim=0)
+        assert float((cumulative[low:high] - uniforms[step, chain]).abs().max()) < 1e-6, "the uniform lies on the boundary between the two tokens"
+        assert bool(prepare(row.float(), torch.ones(1, dtype=torch.float64)).usable)
