@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Modules that compute; the chapter tooling and the command line are tested, but not what `make coverage` is about.
-ENGINE := randomness conditionals kernels runs observables models embedded
+ENGINE := randomness conditionals kernels runs observables studies models embedded passages
 
 # Sets $python to the interpreter asked for with PYTHON=..., else to the first of the usual names that is new enough.
 define choose_python

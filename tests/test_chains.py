@@ -158,7 +158,7 @@ def test_another_run_in_the_same_folder_is_refused(finished, change, named):
         ({"chains": [0, 1, 1]}, "repeat"),
         ({"temperature": -1.0}, "is refused"),
         ({"tokens": START[:, :5]}, "shape"),
-        ({"tokens": START[:0]}, "at least one"),
+        ({"tokens": START[:0], "temperature": 1.0}, "at least one"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, change, message):
@@ -345,7 +345,8 @@ def test_a_run_killed_at_ten_random_moments_leaves_the_same_bytes(tmp_path, proc
 
 def test_two_processes_at_once_do_not_corrupt_each_other(tmp_path, processes, uninterrupted):
     files, _ = uninterrupted
-    company = [processes.Process(target=slow_run, args=(tmp_path, processes.Event())) for _ in range(2)]
+    started = [processes.Event() for _ in range(2)]
+    company = [processes.Process(target=slow_run, args=(tmp_path, event)) for event in started]
     for process in company:
         process.start()
     for process in company:

@@ -84,7 +84,7 @@ def test_rare_tokens_come_at_their_rate():
 # --- properties -------------------------------------------------------------------------------------------------------
 
 TEMPERATURE = st.sampled_from([0.0, 1e-6, 0.1, 0.5, 1.0, 3.0])
-LIMIT = st.sampled_from([0, 1, OVERHEAD_BYTES, 2000, 5000, 12_000, 40_000, ROOMY])
+LIMIT = st.sampled_from([0, 1, OVERHEAD_BYTES, 1500, 2000, 5000, 12_000, 40_000, ROOMY])
 
 
 @st.composite
@@ -146,7 +146,7 @@ def test_rows_dropped_are_those_unused_longest_and_never_pinned_ones():
 def test_a_row_that_was_not_kept_costs_nothing():
     """Three temperatures on one stream of masked contexts, and room for nothing: the books stay at zero."""
     model = RandomJoint(2, 4, 3)
-    kernel = checked(model, OVERHEAD_BYTES)
+    kernel = checked(model, 1500)  # a row with its logits takes 1664, its weights at one more temperature 1032
     state = plain.initial_state(model, torch.zeros(3, 2, dtype=torch.int64), [0.5, 1.0, 2.0])
     kernel.walk(state, RandomStream(1, range(3)), 0, 50)
     assert len(kernel.cache) == 0 and kernel.cache.used == 0

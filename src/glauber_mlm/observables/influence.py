@@ -156,8 +156,9 @@ def logit_oscillation_bound(model: PreTrainedModel, allowed: Tensor, block: int 
     single, single_squares = rows.float(), squares.float()
     best = 0.0
     for start in range(0, len(rows), block):
-        distances = single_squares[start : start + block, None] + single_squares[None] - 2 * single[start : start + block] @ single.T
-        best = max(best, float(distances.max()))
+        part = slice(start, start + block)
+        rest = torch.addmm(single_squares[start:], single[part], single[start:].T, alpha=-2)  # each pair once
+        best = max(best, float((rest.amax(dim=1) + single_squares[part]).max()))
     # The search is in float32: no true square is further above `best` than its rounding, of which this is a bound.
     slack = (rows.shape[1] + 10) * torch.finfo(torch.float32).eps * float(squares.max())
     return 2 * math.sqrt(rows.shape[1]) * math.sqrt(best + slack)

@@ -50,7 +50,8 @@ def run_chains(
     cache_bytes: int = DEFAULT_CACHE_BYTES,
     model: dict[str, Any] | None = None,
     progress: bool = True,
-) -> xarray.Dataset:
+    read: bool = True,
+) -> xarray.Dataset | None:
     """Run chains to `steps` steps, going on from whatever `folder` already holds.
 
     Parameters
@@ -72,11 +73,13 @@ def run_chains(
         What to record of the model, for instance `LoadedModel.describe()`.
     progress : bool
         Show a bar with steps/s and time left.
+    read : bool
+        Read the run back when it is complete. False keeps memory flat in `steps`; `read_chains` reads it later.
 
     Returns
     -------
-    Dataset
-        See `read_chains`.
+    Dataset or None
+        See `read_chains`; None unless `read`.
 
     Raises
     ------
@@ -91,13 +94,15 @@ def run_chains(
     if kernel not in ("plain", "event"):
         raise UserError(f"kernel {kernel!r} is unknown; allowed are 'plain' and 'event'")
     state = plain.initial_state(conditionals, tokens, temperature)
+    if not len(state.tokens):
+        raise UserError("no starting sequences; give at least one")
     stream = RandomStream(seed, range(len(state.tokens)) if chains is None else chains)
     if len(stream.chains) != len(state.tokens):
         raise UserError(f"{len(stream.chains)} chain numbers for {len(state.tokens)} starting sequences")
     run = {
         "engine": __version__,
         "conditionals": conditionals.fingerprint,
-        "model": model or {},
+        "model": json.loads(json.dumps(model or {})),  # as it reads back: tuples are lists there
         "seed": int(seed),
         "chains": list(stream.chains),
         "temperature": state.temperature.cpu().tolist(),
@@ -109,11 +114,14 @@ def run_chains(
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         _claim(folder, run)
+        for leftover in folder.glob(".chunk-*"):  # what a kill left half written; nobody else writes here under the lock
+            leftover.unlink()
         identity = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
         with tqdm(total=steps, unit="step", desc="chains", disable=not progress, mininterval=0.5) as bar:
             for first in range(0, steps, chunk_steps):
                 taken = min(chunk_steps, steps - first)
-                chunk = _read_sealed(folder, first // chunk_steps, identity, taken)
+                # The last chunk may hold more steps than are asked for now; then its final state is not needed.
+                chunk = _read_sealed(folder, first // chunk_steps, identity, first, taken)
                 if chunk is None:
                     walk = EventDriven(conditionals, cache_bytes).walk if kernel == "event" else _plain_walk(conditionals)
                     state, record = walk(state, stream, first, taken)
@@ -121,7 +129,7 @@ def run_chains(
                 else:
                     state = plain.ChainState(torch.from_numpy(chunk["final"].values.astype(np.int64)).to(conditionals.device), state.temperature)
                 bar.update(taken)
-        return read_chains(folder, steps)
+        return read_chains(folder, steps) if read else None
 
 
 def _plain_walk(conditionals: Conditionals) -> Callable[..., tuple[plain.ChainState, plain.Record]]:
@@ -170,16 +178,18 @@ def _write_sealed(folder: Path, index: int, chunk: xarray.Dataset) -> None:
     write_text(seal, hashlib.sha256(data.read_bytes()).hexdigest() + "\n")
 
 
-def _read_sealed(folder: Path, index: int, identity: str, steps: int) -> xarray.Dataset | None:
-    """A chunk, or None if it is missing, torn, altered, of another run, or of another number of steps."""
+def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int) -> xarray.Dataset | None:
+    """A chunk that begins at step `first`, or None if it is missing, torn, altered, of another run or place, or has fewer than `steps` steps."""
     data, seal = _names(folder, index)
     if not data.exists() or not seal.exists():
         return None
-    if hashlib.sha256(data.read_bytes()).hexdigest() != seal.read_text(encoding="utf-8").strip():
+    if hashlib.sha256(data.read_bytes()).hexdigest().encode() != seal.read_bytes().strip():
         return None
     with xarray.open_dataset(data, engine="scipy") as opened:
         chunk = opened.load()
-    return chunk if chunk.attrs["run"] == identity and chunk.sizes["step"] == steps else None
+    if chunk.attrs["run"] != identity or chunk.sizes["step"] < steps or int(chunk["step"][0]) != first:
+        return None
+    return chunk
 
 
 def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
@@ -189,7 +199,7 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
     ----------
     folder : Path
     steps : int, optional
-        Read this many of the first steps; all by default.
+        Read this many of the first steps, at least 1; all by default.
 
     Returns
     -------
@@ -200,25 +210,33 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
     Raises
     ------
     UserError
-        If there is no run, or a chunk is not the one that was sealed.
+        If there is no run, it has fewer steps, or a chunk is not the one that was sealed.
     """
     folder = Path(folder)
     if not (folder / "run.json").exists():
         raise UserError(f"no run in {folder}")
+    if steps is not None and steps < 1:
+        raise UserError(f"steps {steps} must be at least 1")
     text = (folder / "run.json").read_text(encoding="utf-8")
-    identity, run = hashlib.sha256(text.encode()).hexdigest(), json.loads(text)
-    chunks = []
-    for index, path in enumerate(sorted(folder.glob("chunk-*.nc"))):
-        if steps is not None and index * run["chunk_steps"] >= steps:
-            break
-        with xarray.open_dataset(path, engine="scipy") as header:
-            count = header.sizes["step"]
-        chunk = _read_sealed(folder, index, identity, count)
-        if chunk is None:
-            raise UserError(f"{path.name} in {folder} is torn, altered or missing; run the chains again to mend it")
-        chunks.append(chunk[["site", "token"]])
-    if not chunks:
+    try:
+        identity, run = hashlib.sha256(text.encode()).hexdigest(), json.loads(text)
+    except ValueError:
+        raise UserError(f"run.json in {folder} is torn or altered; run the chains again to mend it") from None
+    written = sorted(folder.glob("chunk-*.nc"))
+    if not written:
         raise UserError(f"no finished chunk in {folder}")
+    size, chunks = run["chunk_steps"], []
+    last = int(written[-1].stem.removeprefix("chunk-"))
+    if steps is not None:
+        last = min(last, (steps - 1) // size)
+    for index in range(last + 1):
+        chunk = _read_sealed(folder, index, identity, index * size, size if index < last else 1)
+        if chunk is None:
+            raise UserError(f"{_names(folder, index)[0].name} in {folder} is torn, altered or missing; run the chains again to mend it")
+        chunks.append(chunk[["site", "token"]])
+    reached = last * size + chunks[-1].sizes["step"]
+    if steps is not None and reached < steps:
+        raise UserError(f"{folder} holds {reached} steps, {steps} were asked for; run the chains that far first")
     whole = xarray.concat(chunks, dim="step", data_vars="minimal", coords="minimal", compat="override", join="override")
     whole["initial"] = (("chain", "position"), np.array(run["initial"], dtype=np.int32))
     whole.attrs = {"run": text}
