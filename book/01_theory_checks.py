@@ -41,13 +41,13 @@ margin_states = 32
 settle_sweeps = 20  # sweeps at temperature 0 before margins are read
 escape_temperatures = [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0]
 
-# %%
+# %% tags=["hide-input"]
 from glauber_mlm.book.chapter import open_chapter
 
 chapter = open_chapter("theory_checks", globals())
 p = chapter.parameters
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 import pandas as pd
 
@@ -78,7 +78,7 @@ say(f"Model `{loaded.name}`: {loaded.describe()['parameters']:,} parameters, {p.
 #
 # $$ \alpha < 1 \;\Longrightarrow\; t_{\mathrm{mix}}(\varepsilon) \le \Big\lceil \frac{n}{1 - \alpha} \big(\log n + \log \tfrac{1}{\varepsilon}\big) \Big\rceil . $$
 
-# %%
+# %% tags=["hide-input"]
 chains = []
 for index in range(p.restricted_chains):
     restricted = study.restrict_to_likely(conditionals, states[index], p.restricted_free, p.restricted_tokens, p.seed + index)
@@ -87,14 +87,14 @@ chains = pd.concat(chains, ignore_index=True)
 contraction, proved = rules.contraction(chains)
 tightest = (chains["bound"] / chains["mixing_time"])[chains["alpha"] < 1].min()
 
-# %%
+# %% tags=["hide-input"]
 show(
     figures.restricted_chains(chains),
     f"{p.restricted_chains} restricted chains of {p.restricted_tokens ** p.restricted_free} states each, one line a passage. Left: exact mixing time, the path-coupling bound where it exists, and the lower bound from a sweep cut. "
     f"Middle: exact influence; below the dashed line contraction is proved. Right: entropy production, which would be zero if the conditionals fitted a joint law.",
 )
 
-# %%
+# %% tags=["hide-input"]
 say(
     f"Contraction holds in {proved} of {len(chains)} cases (chain and temperature), and in all of them the exact mixing time is "
     + (f"within the bound, which is at best {tightest:.1f} times too long." if contraction == rules.Verdict.NO_VIOLATION_FOUND else "compared with the bound: **violated**.")
@@ -111,7 +111,7 @@ say(
 #
 # $$ w \le 2 \sqrt{d}\, \max_{a, b} \lVert g \odot (W_a - W_b) \rVert, \qquad \mathrm{TV} \le \tanh\frac{w}{4\tau}, \qquad \alpha \le (n - 1) \tanh\frac{w}{4\tau}. $$
 
-# %%
+# %% tags=["hide-input"]
 sampled = influence.sample_influence(conditionals, states[: p.influence_contexts], p.influence_temperatures, seed=p.seed)
 oscillation = influence.logit_oscillation_bound(loaded.model, study.allowed_tokens(conditionals))
 threshold = influence.contraction_temperature(oscillation, p.length)
@@ -120,13 +120,13 @@ chapter.headline("oscillation_bound", oscillation)
 lower = np.minimum(sampled.alpha_row, sampled.alpha_column)
 below = sampled.temperatures[lower < 1]
 
-# %%
+# %% tags=["hide-input"]
 show(
     figures.influences(sampled, oscillation, p.length, threshold),
     f"α(τ) at n = {p.length}: worst over {sampled.changes} sampled changes of each site (a lower bound), the average of the same samples, and the proved upper bound, which falls below 1 at τ = {threshold:.0f}.",
 )
 
-# %%
+# %% tags=["hide-input"]
 say(
     f"The oscillation of the logits is proved to be at most w = {oscillation:.1f} nats, so contraction, and with it mixing in O(n log n) steps, is **proved for τ > {threshold:.0f}** and n = {p.length}. "
     + (f"The sampled lower bound falls below 1 already at τ = {below.min():g}: between the two nothing is proved." if len(below) else "The sampled lower bound stays above 1 on the whole grid.")
@@ -140,7 +140,7 @@ say(
 # when $\gamma > \tau \log(|V| - 1)$. The exact probability needs no simulation: $1 - \frac1n \sum_i p_\tau(x_i \mid x_{-i})$, from $n$ rows of conditionals. Passages are rarely local maxima; so chains at
 # temperature 0 (each visited site takes its argmax) are run from them first.
 
-# %%
+# %% tags=["hide-input"]
 starts = states[: p.margin_states]
 settled = study.descend(conditionals, starts, p.settle_sweeps, p.seed)
 before = local_view(conditionals, starts, p.escape_temperatures)
@@ -149,35 +149,21 @@ bounds = escape_bound(after.local_margin[None, :], after.temperatures[:, None], 
 margin, informative = rules.margin_bound(after.local_margin, after.escapes, bounds)
 positive = after.local_margin > 0
 
-# %%
+# %% tags=["hide-input"]
 show(
     figures.escapes(before, after, tokens),
     f"Left: margins at all sites of {len(starts)} passages and of the states reached after {p.settle_sweeps} sweeps at temperature 0. Right: exact one-step escape probabilities of the "
-    f"{int(positive.sum())} states that became local maxima, with the bound of the one of largest margin, γ = {after.local_margin.max():.2f} nats.",
+    f"{int(positive.sum())} states that became local maxima of every conditional, and the margin bound of the best of them. The largest local margin of a settled state is {after.local_margin.max():.2f} nats.",
 )
 
-# %%
-coldest = int(np.argmin(after.temperatures))
-examples = pd.DataFrame(
-    {
-        "margin (nats)": after.local_margin,
-        f"mean dwell at τ = {after.temperatures[coldest]:g} (steps)": 1 / np.maximum(after.escapes[coldest], 1e-300),
-        "mean dwell at τ = " + f"{after.temperatures[-1]:g} (steps)": 1 / after.escapes[-1],
-        "text": [conditionals.decode(row) for row in settled],
-    }
-)
-table(examples[positive].sort_values("margin (nats)", ascending=False).head(6))
-say(
-    f"{int(positive.sum())} of {len(starts)} settled states are local maxima of every conditional (before settling: {int((before.local_margin > 0).sum())}). The bound is below 1 in {informative} of "
-    f"{int(positive.sum()) * len(after.temperatures)} cases and exceeded in none of them."
-    if margin == rules.Verdict.NO_VIOLATION_FOUND
-    else f"Margin bound: {margin}."
-)
+# %% tags=["hide-input"]
+table(study.settled_table(after, conditionals, settled, 6))
+say(study.describe_margins(before, after, informative, margin))
 
 # %% [markdown]
 # ## Verdicts
 
-# %%
+# %% tags=["hide-input"]
 chapter.ledger.record("T1", f"bound / exact mixing time at least {tightest:.2f} in {proved} contracting cases", contraction)
 chapter.ledger.record("T2", f"{int(positive.sum())} states, {informative} cases with a bound below 1", margin)
 chapter.headline("positive_margins", int(positive.sum()))

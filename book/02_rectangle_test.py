@@ -45,13 +45,13 @@ control = "left_to_right"  # or a causal model by hub id or folder
 control_rectangles = 64
 more_models = []  # masked models of other sizes, for claim R3
 
-# %%
+# %% tags=["hide-input"]
 from glauber_mlm.book.chapter import open_chapter
 
 chapter = open_chapter("rectangle_test", globals())
 p = chapter.parameters
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 
 from glauber_mlm import models
@@ -79,7 +79,7 @@ say(f"Model `{loaded.name}`: {loaded.describe()['parameters']:,} parameters, {p.
 #
 # The **floor** is measured on the same rectangles: once in another order and batch size, once in float64. Whatever is below it is rounding.
 
-# %%
+# %% tags=["hide-input"]
 drawn = draw_rectangles(conditionals, starts, seed=p.seed)
 delta = defects(conditionals, drawn)
 double = models.load(p.model, dtype="float64", **options).conditionals(p.length)
@@ -87,14 +87,14 @@ floor = study.numerical_floor(conditionals, double, drawn, delta, p.seed)
 control, control_rounding, control_name = study.control_defects(p.control, conditionals, starts[: p.control_rectangles], p.seed, **options)
 mean, low, high = mean_interval(delta.abs(), p.seed)
 
-# %%
+# %% tags=["hide-input"]
 show(
     figures.defects_and_floor(delta.numpy(), floor, control.numpy()),
     f"Defects of {len(delta)} rectangles at n = {p.length}. Mean |δ| is {mean:.3f} nats (95 % bootstrap interval {low:.3f} to {high:.3f}); rounding moves δ by at most "
     f"{number(floor.largest)} nats. The control ({control_name}) has a largest |δ| of {number(float(control.abs().max()))} nats over {len(control)} rectangles.",
 )
 
-# %%
+# %% tags=["hide-input"]
 above = int((delta.abs() > rules.FLOOR_FACTOR * floor.largest).sum())
 say(
     f"**{above} of {len(delta)}** rectangles have a defect more than {rules.FLOOR_FACTOR} times the floor; each of them alone proves that the conditionals of "
@@ -108,7 +108,7 @@ say(
 # The number "mean $|\delta|$" belongs to a protocol as much as to a model. Here states and sites stay fixed and the alternatives are drawn in three ways: from the
 # conditional, as the most likely other token, and uniformly from the vocabulary.
 
-# %%
+# %% tags=["hide-input"]
 frame = study.defects_by_protocol(conditionals, starts, p.seed)
 summary = study.summary_by_protocol(frame, p.seed)
 table(summary)
@@ -124,7 +124,7 @@ show(
 # The rules were declared before the run; the [scoreboard](05_scoreboard.ipynb) shows them beside the results. The paper's figure, $\delta \in [0.64, 0.80]$, is for other models: whether
 # ours falls into that range says something about this model, not about the claim.
 
-# %%
+# %% tags=["hide-input"]
 incompatible = rules.incompatible(low, high, floor.largest)
 chapter.ledger.record("R1", f"mean |delta| = {mean:.3f} nats, floor {number(floor.largest)}", incompatible, interval=f"[{low:.3f}, {high:.3f}], 95 %")
 chapter.ledger.record(

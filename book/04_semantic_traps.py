@@ -39,13 +39,13 @@ exclamation_levels = [1, 2, 4, 8, 12, 16, 20, 23]
 exclamation_states = 12
 exclamation_temperatures = [0.5, 1.0, 1.5]
 
-# %%
+# %% tags=["hide-input"]
 from glauber_mlm.book.chapter import open_chapter
 
 chapter = open_chapter("semantic_traps", globals())
 p = chapter.parameters
 
-# %%
+# %% tags=["hide-input"]
 import pandas as pd
 
 from glauber_mlm import embedded, models
@@ -73,7 +73,7 @@ say(f"Model `{loaded.name}` in {p.dtype}; {p.chains} chains of {p.steps:,} steps
 # Chains stream to disk in chunks and resume after any interruption. Effective sample size and R-hat are those of the number of tokens that differ from the start; they say whether the chains agree with
 # each other in that one observable, not whether they have mixed.
 
-# %%
+# %% tags=["hide-input"]
 runs = {tau: study.run(chapter.results / f"chains-{tau:g}", conditionals, starts, tau, p.steps, p.seed, loaded.describe()) for tau in p.temperatures}
 paths = {tau: study.trajectories(run, conditionals, p.every, embedded.embed_texts) for tau, run in runs.items()}
 checks = pd.concat([diagnostics({f"Hamming distance to the start, τ = {tau:g}": study.hamming_to_start(path)}) for tau, path in paths.items()])
@@ -85,7 +85,7 @@ table(checks.reset_index(names="observable"))
 # Left: cosine distance of the embedding to the start, averaged over chains; dashed, the mean distance between passages of different topics. Losing one's start is easy for noise, so the right panel asks whether the text
 # is still text: the mean log-probability the model gives to each token from all others, for the starts, the ends, and the ends with their tokens shuffled.
 
-# %%
+# %% tags=["hide-input"]
 every_passage = load_passages()
 passage_tokens = passage_states(conditionals, every_passage)
 passage_vectors = embedded.embed_texts([conditionals.decode(row) for row in passage_tokens])
@@ -102,7 +102,7 @@ table(study.identity_table(drifts, likelihood))
 # %% [markdown]
 # ## The landscape in two dimensions
 
-# %%
+# %% tags=["hide-input"]
 plane = pca_plane(passage_vectors)
 middle = sorted(p.temperatures)[len(p.temperatures) // 2]
 show(
@@ -119,14 +119,14 @@ show(
 # A **stay** is a stretch in which a chain keeps within a small Hamming distance of one of its own states. A long one, far longer than its neighbours, is a **trap**: *perfect* if every token of its centre is the argmax of its
 # conditional, *approximate* if it held although some are not. The table gives, for the centre, the exact margin and the mean dwell in that single state that its exact escape probability predicts.
 
-# %%
+# %% tags=["hide-input"]
 stays = pd.concat([study.stay_table(run, certified, tau, p.radius, p.shortest_stay, 5).assign(temperature=tau) for tau, run in runs.items()], ignore_index=True)
 show(
     figures.hamming_raster({f"τ = {tau:g}": study.changes(path) for tau, path in paths.items()}, next(iter(paths.values())).times),
     f"Tokens that changed between records {p.every} steps apart, a row a chain. Dark stretches are stays.",
 )
 
-# %%
+# %% tags=["hide-input"]
 table(study.longest_for_reading(stays, 4))
 say(study.describe_stays(stays, p.steps, p.chains, p.radius, p.shortest_stay))
 
@@ -134,7 +134,7 @@ say(study.describe_stays(stays, p.steps, p.chains, p.radius, p.shortest_stay))
 # **Are dwell times what the escape probabilities say?** A state with one-step escape probability $e$ is left after a geometric time of mean $1/e$, whatever the chain did before. The longest stays would fail such a test by
 # being chosen; so the first dwells of every chain are taken, long or short.
 
-# %%
+# %% tags=["hide-input"]
 coldest = min(p.temperatures)
 dwell, dwell_frame = study.first_dwells_test(runs[coldest], certified, coldest, p.dwells)
 show(
@@ -148,13 +148,13 @@ show(
 # A logistic regression on embeddings scores each text as one of the topics or as *none of these*, a class trained on random tokens and on shuffled passages. Its accuracy on passages it has not seen is in the table; on text that a chain has worn down it is
 # measured on the chains' own early states, whose topic is still known. The nulls are the other half of the shuffled passages, and whole passages of other topics.
 
-# %%
+# %% tags=["hide-input"]
 scoring = study.topic_study(conditionals, passage_tokens, every_passage, embedded.embed_texts, p.seed)
 table(scoring.held_out)
 corrupted = study.accuracy_along(scoring, paths[middle], topics, [0, p.length, 4 * p.length])
 table(corrupted)
 
-# %%
+# %% tags=["hide-input"]
 scores = {tau: scoring.scorer.score(path.embeddings, "politics") for tau, path in paths.items()}
 nulls = study.politics_nulls(scoring, passage_vectors, every_passage, p.politics_threshold)
 visits = study.politics_visits(scores, topics, p.politics_threshold)
@@ -171,7 +171,7 @@ say(study.describe_nulls(nulls))
 # The paper's example of a slow basin is text full of "!". With $N(x)$ the number of "!", the probabilities that the next step raises or lowers $N$ are exact sums over sites. If $p_{up}/p_{down} \ge r > 1$ on $w + 1$ consecutive levels, leaving from above them takes at
 # least $r^{w+1}$ steps on average. States are sampled: passages with $N$ random sites overwritten. That is **sampled evidence**: with $M$ states and no violation, at most $3/M$ of the sampling law's mass violates (95 %).
 
-# %%
+# %% tags=["hide-input"]
 levels = [level for level in p.exclamation_levels if level <= p.length]
 marks = study.exclamation_drift(certified, passage_tokens[: p.exclamation_states], levels, p.exclamation_temperatures, p.seed)
 drift_verdict, worst, run_of_levels = rules.drift_upwards(marks)
@@ -187,7 +187,7 @@ say(
 # %% [markdown]
 # ## Verdicts
 
-# %%
+# %% tags=["hide-input"]
 chapter.ledger.record("S1", study.describe_identity(drifts, level), rules.loses_identity(reached, coherent, p.steps >= 50 * p.length))
 chapter.ledger.record("S2", study.count_stays(stays), rules.traps(stays, p.steps), note=f"radius {p.radius}, n = {p.length}, {p.steps} steps")
 chapter.ledger.record("S3", f"{run_of_levels} neighbouring levels drift upwards, worst ratio {number(worst)}", drift_verdict, note=f"sampled evidence, M = {p.exclamation_states} states a level")

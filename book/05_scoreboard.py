@@ -27,12 +27,12 @@ seed = 20260
 profile = "cpu"
 output = ""
 
-# %%
+# %% tags=["hide-input"]
 from glauber_mlm.book.chapter import open_chapter
 
 chapter = open_chapter("scoreboard", globals())
 
-# %%
+# %% tags=["hide-input"]
 
 from glauber_mlm.book.ledger import read_ledger
 from glauber_mlm.book.scoreboard import ScoreboardTable
@@ -43,7 +43,7 @@ counts = frame["verdict"].value_counts()
 say("Verdicts: " + ", ".join(f"**{count}** {verdict}" for verdict, count in counts.items()) + ".")
 ScoreboardTable(frame)
 
-# %%
+# %% tags=["hide-input"]
 for verdict, count in counts.items():
     chapter.headline(verdict, int(count))
 chapter.finish()

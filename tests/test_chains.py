@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import signal
 import time
 from pathlib import Path
 
@@ -324,21 +325,28 @@ def uninterrupted(tmp_path_factory):
 
 def test_a_run_killed_at_ten_random_moments_leaves_the_same_bytes(tmp_path, processes, uninterrupted):
     files, seconds = uninterrupted
-    # A tenth of a run between kills on average: ten kills fall inside it, at moments the stream decides.
-    delays = RandomStream(seed_of("kills"), [0]).blocks(0, KILLS)[:, 0, 0] * seconds / 5
-    progress = []
-    for delay in delays.tolist():
+    a_chunk = seconds / (KILL_STEPS / 8)
+    progress = [0]
+
+    def sealed() -> int:
+        return len(list(tmp_path.glob("chunk-*.sha256")))
+
+    # The stream decides the moment: after 0, 1 or 2 more chunks, and a time of up to four more. Counting chunks makes kills fall inside the run on any machine.
+    for chunks, delay in RandomStream(seed_of("kills"), [0]).blocks(0, KILLS)[:, 0, :2].tolist():
         started = processes.Event()
         process = processes.Process(target=slow_run, args=(tmp_path, started))
         process.start()
         assert started.wait(120)
-        time.sleep(delay)
+        patience = time.monotonic() + 120
+        while sealed() < progress[-1] + int(3 * chunks) and time.monotonic() < patience:
+            time.sleep(0.001)
+        time.sleep(4 * a_chunk * delay)
         process.kill()
         process.join()
-        progress.append((process.exitcode, len(list(tmp_path.glob("chunk-*.sha256")))))
-    done = [count for _, count in progress]
-    assert done == sorted(done), "no finished chunk is lost"
-    assert sum(code == -9 for code, _ in progress) >= KILLS // 2 and len(set(done)) >= 4, f"kills at work, and at different moments: {progress}"
+        assert process.exitcode == -signal.SIGKILL, "it was still at work"
+        progress.append(sealed())
+    assert progress == sorted(progress), "no finished chunk is lost"
+    assert len(set(progress)) >= 5 and progress[-1] < KILL_STEPS / 8, f"kills at different moments of the run: {progress}"
     run_chains(tmp_path, MODEL, START, steps=KILL_STEPS, **SETTINGS)
     assert contents(tmp_path) == files
 

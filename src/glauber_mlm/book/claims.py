@@ -88,7 +88,7 @@ CLAIMS: dict[str, Claim] = {
             "theorem",
             "theory_checks",
             "violated if an exact mixing time exceeds ceil(n/(1-alpha) (log n + log 1/eps)) at a temperature with exact alpha below "
-            "1; no violation found otherwise.",
+            "1; no violation found otherwise; not run where no alpha is below 1.",
         ),
         Claim(
             "T2",
@@ -96,8 +96,8 @@ CLAIMS: dict[str, Claim] = {
             "theorem",
             "theorem",
             "theory_checks",
-            "violated if an exact one-step escape probability exceeds (|V|-1) exp(-gamma/tau) beyond rounding at any state and "
-            "temperature checked; no violation found otherwise.",
+            "violated if an exact one-step escape probability exceeds (|V|-1) exp(-gamma/tau) beyond rounding at any state of positive "
+            "margin and temperature checked; no violation found otherwise; not run without such a state.",
         ),
         Claim(
             "T3",
@@ -106,8 +106,8 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "mixing_times",
             "agrees if the temperature above which contraction is proved is at least ten times the one above which half of the "
-            "coupled pairs meet before the cap, at every length; disagrees if it is below twice that at some length; undecided "
-            "otherwise.",
+            "coupled pairs meet before the cap, at every length at which the grid brackets the latter; disagrees if it is below twice "
+            "that at one of these lengths; undecided otherwise.",
         ),
         Claim(
             "M1",
@@ -143,9 +143,10 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "qualitative",
             "semantic_traps",
-            "agrees if at some temperature the ensemble mean distance to the start comes within two standard errors of the level of unrelated "
-            "passages while the 95 % interval of the mean log-likelihood of the final texts lies above that of the same texts shuffled; "
-            "disagrees if at no temperature, in runs of at least 50 sweeps; undecided in shorter ones.",
+            "agrees if at some temperature the ensemble mean distance to the start, over the last tenth of the record, is at most two standard "
+            "errors below the level of unrelated passages while the final texts have a larger mean log-likelihood than the same texts shuffled, by "
+            "more than two standard errors of the paired difference; disagrees if at no temperature, in runs of at least 50 sweeps; undecided in "
+            "shorter ones.",
         ),
         Claim(
             "S2",
@@ -162,7 +163,7 @@ CLAIMS: dict[str, Claim] = {
             "evidence",
             "empirical",
             "semantic_traps",
-            "agrees if p_up/p_down exceeds 1 at every sampled state of at least two neighbouring examined levels of N at one temperature "
+            "agrees if p_up/p_down exceeds 1 at every sampled state of at least two neighbouring examined levels of N, from 1 on, at one temperature "
             "(sampled evidence, not a certificate); disagrees if it is below 1 at most sampled states of every level at every temperature; "
             "undecided otherwise.",
         ),

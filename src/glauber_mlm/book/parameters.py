@@ -89,6 +89,7 @@ class MixingTimes(ChapterParameters):
     cold_chains: Positive = 14
     cold_steps: Positive = 4000
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
+    divergence_steps: Annotated[int, Field(ge=1, description="steps over which trajectories are compared")] = 200
 
 
 class SemanticTraps(ChapterParameters):
@@ -101,7 +102,7 @@ class SemanticTraps(ChapterParameters):
     steps: Positive = 4000
     every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
-    shortest_stay: Annotated[int, Field(ge=1, description="steps")] = 100
+    shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by all stays from 100 on")] = 100
     dwells: Annotated[int, Field(ge=1, description="dwells of each chain in the escape test")] = 12
     politics_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     exclamation_levels: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1, 2, 4, 8, 12, 16, 20, 23]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from glauber_mlm.book.claims import Verdict
 from glauber_mlm.observables.scaling import Crossing
+from glauber_mlm.studies.theory import LONGEST_RESOLVED
 
 ROUNDING = 1e-9  # relative; exact quantities of float64
 FLOOR_FACTOR = 10
@@ -42,9 +43,9 @@ def contraction(table: pd.DataFrame) -> tuple[Verdict, int]:
     proved = table[table["alpha"] < 1]
     if proved.empty:
         return Verdict.NOT_RUN, 0
-    # A mixing time beyond the search limit is NaN and counts against the bound.
-    within = proved["mixing_time"] <= proved["bound"]
-    return (Verdict.NO_VIOLATION_FOUND if within.all() else Verdict.VIOLATED), len(proved)
+    # A mixing time beyond the search limit is NaN: it exceeds every bound below that limit, and says nothing of the others.
+    least = proved["mixing_time"].fillna(LONGEST_RESOLVED)
+    return (Verdict.VIOLATED if (least > proved["bound"]).any() else Verdict.NO_VIOLATION_FOUND), len(proved)
 
 
 def margin_bound(margins: np.ndarray, escapes: np.ndarray, bounds: np.ndarray) -> tuple[Verdict, int]:
@@ -89,9 +90,7 @@ def held(longest: np.ndarray, steps: int, needed: int = 1000) -> Verdict:
 
 def transition(crossings: Mapping[int, Crossing]) -> Verdict:
     """M3: from tau*(n) by length."""
-    lengths = sorted(crossings)
-    known = [n for n in lengths if crossings[n].temperature is not None]
-    if len(known) < 2 or known[-1] != lengths[-1]:
+    if not crossings or crossings[max(crossings)].temperature is None:
         return Verdict.UNDECIDED
 
     def meets(crossing: Crossing) -> bool:
@@ -99,12 +98,13 @@ def transition(crossings: Mapping[int, Crossing]) -> Verdict:
         high = np.inf if crossing.high is None else crossing.high
         return low <= PAPER_WINDOW[1] and high >= PAPER_WINDOW[0]
 
-    first, last = crossings[known[0]], crossings[known[-1]]
+    # Where the grid does not bracket tau*, the interval still has the end that lies on the grid.
+    first, last = crossings[min(crossings)], crossings[max(crossings)]
     rises = first.high is not None and last.low is not None and last.low > first.high
     falls = first.low is not None and last.high is not None and last.high < first.low
     if meets(last) and rises:
         return Verdict.AGREES
-    if falls or not any(meets(crossings[n]) for n in known):
+    if falls or not any(meets(crossing) for crossing in crossings.values()):
         return Verdict.DISAGREES
     return Verdict.UNDECIDED
 

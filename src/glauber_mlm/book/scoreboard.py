@@ -18,7 +18,9 @@ _COLOURS: dict[str, tuple[str, str]] = {
     Verdict.NOT_RUN: ("#4a4f57", "#e8eaed"),
 }
 _HEADINGS = ("Claim", "What is claimed", "Paper", "Ours", "Model", "Profile", "Verdict")
-_CELL = "text-align: left; vertical-align: top; padding: 0.4em 0.6em;"
+_SHOWN = ("Claim", "Verdict", "What is claimed", "Paper", "Ours")
+_CELL = "text-align: left; vertical-align: top; padding: 0.4em 0.6em 0.4em 0;"
+_SMALL = "font-size: 0.85em; opacity: 0.75;"
 
 
 class ScoreboardTable:
@@ -49,19 +51,21 @@ def _ours(row: pd.Series) -> str:
 
 def scoreboard_html(frame: pd.DataFrame) -> str:
     """The ledger as an HTML table without scripts or outside resources; the decision rule unfolds below each claim."""
-    head = "".join(f'<th style="{_CELL}">{heading}</th>' for heading in _HEADINGS)
+    head = "".join(f'<th style="{_CELL}">{heading}</th>' for heading in _SHOWN)
     rows = []
     for _, row in frame.iterrows():
         ink, ground = _COLOURS[row["verdict"]]
         badge = (
             f'<span class="verdict verdict-{row["verdict"].replace(" ", "-")}" style="color: {ink}; background: {ground}; '
-            f'padding: 0.1em 0.5em; border-radius: 0.6em; white-space: nowrap;">{escape(row["verdict"])}</span>'
+            f'padding: 0.1em 0.5em; border-radius: 0.6em; display: inline-block;">{escape(row["verdict"])}</span>'
         )
         statement = f"{escape(row['statement'])}<details><summary>decision rule</summary>{escape(row['rule'])}</details>"
-        texts = [escape(text) for text in (row["paper"], _ours(row), row["model"] or "-", row["profile"] or "-")]
-        cells = [f"<strong>{escape(row['claim'])}</strong>", statement, *texts, badge]
+        origin = f'<br><span style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</span>' if row["model"] else ""
+        cells = [f"<strong>{escape(row['claim'])}</strong>", badge, statement, escape(row["paper"]), escape(_ours(row)) + origin]
         rows.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
-    table = f'<table class="scoreboard"><thead><tr>{head}</tr></thead><tbody>\n' + "\n".join(rows) + "\n</tbody></table>"
+    table = (
+        f'<table class="scoreboard" style="font-size: 0.85em; width: 100%;"><thead><tr>{head}</tr></thead><tbody>\n' + "\n".join(rows) + "\n</tbody></table>"
+    )
     return f'<div style="overflow-x: auto;">{table}</div>'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn
 from IPython.display import HTML, Markdown, display
@@ -49,9 +50,19 @@ def table(frame: pd.DataFrame, digits: int = 3) -> None:
     """Display a table without its index, numbers to `digits` significant digits, missing values as a dash."""
     shown = frame.copy()
     for column in shown.columns:
-        if pd.api.types.is_float_dtype(shown[column]):
-            shown[column] = [("–" if pd.isna(value) else number(value, digits)) for value in shown[column]]
-    display(HTML(shown.to_html(index=False, border=0, escape=True, justify="left")))
+        if pd.api.types.is_numeric_dtype(shown[column]) and not pd.api.types.is_bool_dtype(shown[column]):
+            shown[column] = [cell(value, digits) for value in shown[column]]
+    shown.columns.name = None
+    html = shown.to_html(index=False, border=0, escape=True, justify="left")
+    padding = "padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;"
+    display(HTML(html.replace("<td>", f'<td style="{padding}">').replace("<th>", f'<th style="{padding}">')))
+
+
+def cell(value: float | int, digits: int) -> str:
+    """One number of a table."""
+    if pd.isna(value):
+        return "–"
+    return f"{value:,}" if isinstance(value, int | np.integer) else number(float(value), digits)
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -63,6 +63,9 @@ def escapes(passages: LocalView, settled: LocalView, tokens: int) -> Figure:
         best = positive[np.argmax(settled.local_margin[positive])]
         bound = escape_bound(settled.local_margin[best], taus, tokens)
         axes[1].plot(1 / taus, np.minimum(bound, 1), color="C3", ls="--", label=r"bound $(|V|-1)e^{-\gamma/\tau}$, largest $\gamma$")
-    axes[1].set(yscale="log", xlabel=r"inverse temperature $1/\tau$", ylabel="probability of leaving in one step")
-    axes[1].legend(fontsize=8)
+        axes[1].set(yscale="log")
+        axes[1].legend(fontsize=8)
+    else:
+        axes[1].text(0.5, 0.5, "no state of positive margin", ha="center", transform=axes[1].transAxes)
+    axes[1].set(xlabel=r"inverse temperature $1/\tau$", ylabel="probability of leaving in one step")
     return figure

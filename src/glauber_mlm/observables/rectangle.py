@@ -144,7 +144,7 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
 def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles, batch: int = 64) -> Tensor:
     """delta of each rectangle when conditionals are ratios of a joint law: the control, zero up to rounding.
 
-    Each of the four log-ratios is formed from two evaluations of its own, in batches of other composition, so that what
+    Each of the four log-ratios is formed from two evaluations of its own, in batches of other sizes, so that what
     is left shows the rounding and not an algebraic identity.
 
     Parameters
@@ -160,8 +160,9 @@ def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles,
     edges = (((True, False), (False, False)), ((True, True), (True, False)), ((False, True), (False, False)), ((True, True), (False, True)))
     ratios = []
     for index, (new, old) in enumerate(edges):
-        both = torch.cat([corners[new], corners[old]]).roll(index, 0)  # other batch mates for each edge
-        values = torch.cat([log_joint(both[start : start + batch]).double().cpu() for start in range(0, len(both), batch)]).roll(-index, 0)
+        rows = max(1, batch // (index + 1))  # other batch shapes for each edge
+        both = torch.cat([corners[new], corners[old]])
+        values = torch.cat([log_joint(both[start : start + rows]).double().cpu() for start in range(0, len(both), rows)])
         ratios.append(values[: len(rectangles)] - values[len(rectangles) :])
     return ratios[0] + ratios[1] - ratios[2] - ratios[3]
 

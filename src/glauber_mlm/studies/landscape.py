@@ -14,7 +14,7 @@ import xarray
 from torch import Tensor
 
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
-from glauber_mlm.kernels.sampling import prepare, probability
+from glauber_mlm.kernels.sampling import prepare
 from glauber_mlm.observables.margins import local_view
 from glauber_mlm.observables.semantics import null_share, recurrence
 from glauber_mlm.observables.stays import DwellTest, dwell_test, dwell_times, longest_stays
@@ -185,7 +185,7 @@ def exclamation_drift(
     Returns
     -------
     DataFrame
-        `level` (N), `temperature`, `state`, `up`, `down` (probabilities of one step), `ratio` (up / down; infinite if down is 0).
+        `level` (N), `temperature`, `state`, `up`, `down` (probabilities of one step), `ratio` (up / down; infinite if only down is 0, 1 if both are).
     """
     mark = conditionals.tokenizer.convert_tokens_to_ids("!")
     generator = np.random.Generator(np.random.Philox(key=[seed, 2**39]))
@@ -200,9 +200,13 @@ def exclamation_drift(
         logits = torch.cat([conditionals.logits(tokens[s : s + batch], sites[s : s + batch]) for s in range(0, len(tokens), batch)])
         for temperature in temperatures:
             weights = prepare(logits, torch.full((len(logits),), float(temperature), dtype=torch.float64, device=logits.device))
-            chance = probability(weights, torch.full((len(logits),), mark, device=logits.device)).reshape(len(marked), -1).cpu().numpy()
-            up = np.where(is_mark, 0.0, chance).mean(axis=1)
-            down = np.where(is_mark, 1 - chance, 0.0).mean(axis=1)
+            chosen = weights.values[:, mark].double()
+            others = weights.values.double()
+            others[:, mark] = 0  # summed, not taken from 1, so that a small probability keeps its digits
+            rest = others.sum(dim=1)
+            raises, lowers = ((part / (chosen + rest)).reshape(len(marked), -1).cpu().numpy() for part in (chosen, rest))
+            up = np.where(is_mark, 0.0, raises).mean(axis=1)
+            down = np.where(is_mark, lowers, 0.0).mean(axis=1)
             for k in range(len(marked)):
                 rows.append(
                     {
@@ -211,7 +215,7 @@ def exclamation_drift(
                         "state": k,
                         "up": up[k],
                         "down": down[k],
-                        "ratio": up[k] / down[k] if down[k] > 0 else math.inf,
+                        "ratio": up[k] / down[k] if down[k] > 0 else math.inf if up[k] > 0 else 1.0,
                     }
                 )
     return pd.DataFrame(rows)

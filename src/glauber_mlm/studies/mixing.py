@@ -20,7 +20,6 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.coupled import coalescence, steps_at_scale
 from glauber_mlm.kernels.event import EventDriven
-from glauber_mlm.kernels.sampling import prepare, total_variation
 from glauber_mlm.observables.scaling import Crossing, crossing_temperature, fit_scaling
 from glauber_mlm.observables.semantics import drift, semantic_hitting_time, unrelated_level
 from glauber_mlm.observables.stays import longest_stays
@@ -91,25 +90,6 @@ def drift_cell(
         texts.append([conditionals.decode(row) for row in state.tokens])
     vectors = embed([text for row in texts for text in row]).reshape(len(times), chains, -1)
     return {"times": times, "drift": drift(vectors.transpose(1, 0, 2)).tolist()}
-
-
-def precision_cost(low: Conditionals, high: Conditionals, states: Tensor, temperatures: Sequence[float]) -> pd.DataFrame:
-    """Total variation between the conditionals of one model in two precisions, at the sites of given states.
-
-    Returns
-    -------
-    DataFrame
-        `temperature`, `mean`, `largest` (over sites and states).
-    """
-    free = low.free_sites
-    tokens, sites = states.to(low.device).repeat_interleave(len(free), dim=0), free.repeat(len(states))
-    rows = [torch.cat([model.logits(tokens[s : s + 256], sites[s : s + 256]) for s in range(0, len(tokens), 256)]) for model in (low, high)]
-    table = []
-    for tau in temperatures:
-        at = torch.full((len(tokens),), float(tau), dtype=torch.float64, device=low.device)
-        distance = total_variation(prepare(rows[0], at), prepare(rows[1].to(rows[0].dtype), at)).cpu()
-        table.append({"temperature": float(tau), "mean": float(distance.mean()), "largest": float(distance.max())})
-    return pd.DataFrame(table)
 
 
 def grid_table(cells: dict[tuple[int, float], dict[str, Any]]) -> pd.DataFrame:
@@ -377,3 +357,10 @@ def describe_intervals(found: dict[int, Crossing]) -> str:
         return "off the grid" if value is None else f"{value:g}"
 
     return "; ".join(f"n = {n}: [{end(c.low)}, {end(c.high)}]" for n, c in sorted(found.items()))
+
+
+def describe_ratios(ratios: dict[int, float]) -> str:
+    """Proved contraction temperature over observed tau*(n), in words."""
+    if not ratios:
+        return "tau*(n) lies outside the grid at every length"
+    return "proved / observed temperature: " + ", ".join(f"{ratio:.0f} (n = {n})" for n, ratio in ratios.items())

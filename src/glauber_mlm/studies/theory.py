@@ -18,6 +18,7 @@ from glauber_mlm.kernels import plain
 from glauber_mlm.observables import exact, finite_chain
 from glauber_mlm.observables.enumeration import enumerate_logits, enumerate_states
 from glauber_mlm.observables.influence import mixing_bound
+from glauber_mlm.observables.margins import LocalView
 from glauber_mlm.randomness import RandomStream
 
 LONGEST_RESOLVED = 2**40
@@ -42,7 +43,10 @@ def restrict_to_likely(conditionals: Conditionals, state: Tensor, free: int, tok
     state = state.to(conditionals.device)
     rows = conditionals.logits(state.expand(free, -1), places)
     own = state[places]
-    best = rows.scatter(1, own[:, None], float("-inf")).topk(tokens - 1, dim=1).indices
+    others = rows.scatter(1, own[:, None], float("-inf"))
+    if (fewest := int(torch.isfinite(others).sum(dim=1).min()) + 1) < tokens:
+        raise UserError(f"{tokens} tokens are asked for at a site that has {fewest}; allow at most {fewest}")
+    best = others.topk(tokens - 1, dim=1).indices
     allowed = torch.cat([own[:, None], best], dim=1)
     return Restricted(conditionals, sites, allowed.tolist())
 
@@ -116,3 +120,30 @@ def allowed_tokens(conditionals: MaskedLanguageModel) -> Tensor:
     allowed = torch.ones(conditionals.vocabulary, dtype=torch.bool)
     allowed[conditionals.barred] = False
     return allowed
+
+
+def settled_table(view: LocalView, conditionals: MaskedLanguageModel, states: Tensor, top: int) -> pd.DataFrame:
+    """The local maxima of largest margin: margin, mean dwell at the coldest and the hottest temperature (1 / escape, in steps), text."""
+    coldest, hottest = int(np.argmin(view.temperatures)), int(np.argmax(view.temperatures))
+    frame = pd.DataFrame(
+        {
+            "margin (nats)": view.local_margin,
+            f"mean dwell at τ = {view.temperatures[coldest]:g} (steps)": 1 / np.maximum(view.escapes[coldest], 1e-300),
+            f"mean dwell at τ = {view.temperatures[hottest]:g} (steps)": 1 / view.escapes[hottest],
+            "text": [conditionals.decode(row) for row in states],
+        }
+    )
+    return frame[view.local_margin > 0].sort_values("margin (nats)", ascending=False, kind="stable").head(top)
+
+
+def describe_margins(before: LocalView, after: LocalView, informative: int, verdict: str) -> str:
+    """How many states are local maxima, and where the margin bound says something; Markdown."""
+    maxima = int((after.local_margin > 0).sum())
+    cases = maxima * len(after.temperatures)
+    text = f"{maxima} of {len(after.local_margin)} settled states are local maxima of every conditional; of the passages they came from, {int((before.local_margin > 0).sum())} were."
+    if not maxima:
+        return text + " The margin theorem has nothing to say here."
+    return (
+        text
+        + f" Of {cases} cases (state and temperature) the bound is below 1 in {informative}; elsewhere it says nothing. Verdict of the comparison with the exact escape probabilities: **{verdict}**."
+    )

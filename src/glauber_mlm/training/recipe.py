@@ -85,10 +85,11 @@ def adapted_model(base: BertForMaskedLM, recipe: Recipe) -> tuple[BertForMaskedL
         transform.LayerNorm.weight.fill_(1.0)
         transform.LayerNorm.bias.zero_()
         base.cls.predictions.bias.zero_()
-    torch.manual_seed(recipe.seed)
     targets = rf"bert\.encoder\.layer\.\d+\..*({'|'.join(name.replace('.', chr(92) + '.') for name in LINEARS)})"
     config = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, lora_dropout=0.0, target_modules=targets)
-    model = inject_adapter_in_model(config, base)
+    with torch.random.fork_rng(devices=[]):  # peft draws from the global generator; nobody else's draws may move
+        torch.manual_seed(recipe.seed)
+        model = inject_adapter_in_model(config, base)
     trainable = {}
     for name, parameter in model.named_parameters():
         wanted = "lora_" in name or "LayerNorm" in name or name.startswith("cls.predictions.transform") or name == "cls.predictions.bias"
@@ -193,9 +194,16 @@ def train(
     Raises
     ------
     UserError
-        If `folder` holds a run of another recipe.
+        If `folder` holds a run of another recipe, the corpus is too small for a batch, or short packs are longer than packs.
     """
+    if recipe.short_length > recipe.length:
+        raise UserError(f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length")
     training, held_out = load_packs(corpus, tokenizer, recipe.length, recipe.held_out_share)
+    if len(training.tokens) < recipe.batch + 2 or not len(held_out.tokens):
+        raise UserError(
+            f"the corpus gives {len(training.tokens)} packs to train on and {len(held_out.tokens)} held out; at least {recipe.batch + 2} and 1 are needed: "
+            "use a larger corpus, a smaller batch or another share"
+        )
     model, trainable = adapted_model(base, recipe)
     model.train()
     for module in model.modules():
@@ -245,7 +253,7 @@ def train(
             torch.nn.utils.clip_grad_norm_(matrices + others, 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            running = float(loss) if step == first else 0.98 * running + 0.02 * float(loss)
+            running = loss.item() if step == first else 0.98 * running + 0.02 * loss.item()
             bar.update()
             bar.set_postfix(loss=f"{running:.3f}", refresh=False)
             if (step + 1) % save_every == 0 or step + 1 == recipe.steps:
