@@ -20,7 +20,7 @@
 # %% tags=["parameters"]
 model = "embedded"  # or a hub id, or a local folder
 revision = None
-dtype = "bfloat16"  # chains only; escape probabilities are computed in float32
+dtype = "float32"  # or bfloat16, for the chains only; escape probabilities are computed in float32
 device = "cpu"
 attention = "sdpa"
 seed = 20260
@@ -29,7 +29,7 @@ output = ""
 length = 24  # tokens in a state
 temperatures = [0.5, 0.8, 1.1]
 chains = 14
-steps = 4000
+steps = 3000
 every = 20  # steps between embeddings
 radius = 2  # Hamming radius of a stay
 shortest_stay = 100  # steps

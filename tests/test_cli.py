@@ -167,7 +167,7 @@ def test_train_mirrors_the_recipe(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(recipe, "train", lambda *given: seen.append(given) or tmp_path / "adapter.safetensors")
     assert call("train", "--out", str(tmp_path / "run"), "--corpus", "news.zip", "--steps", "7", "--no-compile") == 0
     (given,) = seen
-    assert given == ("model", "tokenizer", Path("news.zip"), tmp_path / "run", recipe.Recipe(steps=7), False, 250)
+    assert given == ("model", "tokenizer", Path("news.zip"), tmp_path / "run", recipe.Recipe(steps=7), False, 250, None, None)
 
 
 RECIPE = {"length": 48, "held_out_share": 0.1}

@@ -285,6 +285,33 @@ def test_the_record_says_what_was_done(news: Path, finished: Run):
     assert record["seconds"] > 0
 
 
+def test_a_run_may_end_before_its_schedule_and_another_start_from_it(tmp_path: Path, news: Path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    train(tiny(), TOKENIZER, news, first, SMALL, compile_encoder=False, save_every=4, stop=6)
+    told = json.loads((first / "training.json").read_text())
+    assert told["steps_done"] == 6 and told["earlier"] is None and [row["step"] for row in told["log"]] == [4, 6]
+    # No step of the second run: its adapter is where it starts.
+    _, trainable = adapted_model(tiny(), SMALL)
+    assert recipe_module.start_from(first, trainable) == told
+    begun = load_file(first / "adapter.safetensors")
+    assert all(torch.equal(parameter, begun[name].float()) for name, parameter in trainable.items())
+    train(tiny(), TOKENIZER, news, second, replace(SMALL, steps=3), compile_encoder=False, initial=first)
+    record = json.loads((second / "training.json").read_text())
+    assert record["earlier"] == told and record["steps_done"] == 3
+    ended = load_file(second / "adapter.safetensors")
+    moved = max(float((ended[name].float() - begun[name].float()).abs().max()) for name in begun)
+    assert 0 < moved <= 3 * 3 * SMALL.rate  # AdamW moves a parameter by about the rate a step
+
+
+@pytest.mark.parametrize(("spoil", "message"), [("empty", "holds no run to start from"), ("rank", "use the rank it was trained with")])
+def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, news: Path, finished: Run, spoil: str, message: str):
+    initial = tmp_path if spoil == "empty" else finished.folder
+    with pytest.raises(UserError, match=message):
+        train(tiny(), TOKENIZER, news, tmp_path, replace(SMALL, rank=3), compile_encoder=False, initial=initial)
+
+
 def test_training_lowers_the_loss(tmp_path: Path, news: Path, finished: Run):
     start, _ = adapted_model(tiny(), SMALL)
     _, held_out = load_packs(news, TOKENIZER, 16, 0.3)

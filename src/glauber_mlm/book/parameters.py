@@ -72,10 +72,10 @@ class RectangleTest(ChapterParameters):
 class MixingTimes(ChapterParameters):
     """Chapter 3."""
 
-    dtype: Literal["float32", "float64", "bfloat16"] = "bfloat16"
-    lengths: Lengths = [4, 8, 16]
-    temperatures: Temperatures = [0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 3.0]
-    pairs: Annotated[int, Field(ge=2, le=52)] = 24
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    lengths: Lengths = [4, 8, 12]
+    temperatures: Temperatures = [1.0, 1.2, 1.4, 1.6, 1.8, 2.2]
+    pairs: Annotated[int, Field(ge=2, le=52)] = 20
     cap_multiple: Annotated[float, Field(gt=0, description="cap in units of n log n steps")] = 25.0
     level: Annotated[float, Field(gt=0, lt=1, description="share of pairs that defines tau*(n)")] = 0.5
     calibration_lengths: Lengths = [8, 16, 32, 64]
@@ -87,7 +87,7 @@ class MixingTimes(ChapterParameters):
     cold_temperature: Annotated[float, Field(gt=0)] = 0.3
     cold_length: Annotated[int, Field(ge=2)] = 16
     cold_chains: Positive = 14
-    cold_steps: Positive = 4000
+    cold_steps: Positive = 3000
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
     divergence_steps: Annotated[int, Field(ge=1, description="steps over which trajectories are compared")] = 200
 
@@ -95,11 +95,11 @@ class MixingTimes(ChapterParameters):
 class SemanticTraps(ChapterParameters):
     """Chapter 4."""
 
-    dtype: Literal["float32", "float64", "bfloat16"] = "bfloat16"
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 24
     temperatures: Temperatures = [0.5, 0.8, 1.1]
     chains: Annotated[int, Field(ge=2)] = 14
-    steps: Positive = 4000
+    steps: Positive = 3000
     every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
     shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by all stays from 100 on")] = 100

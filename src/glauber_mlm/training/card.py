@@ -68,6 +68,28 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
     return card
 
 
+def _stages(training: dict[str, Any]) -> list[str]:
+    """One line a stage of the training, the earliest first, each with the command that repeats it."""
+    stages = []
+    told: dict[str, Any] | None = training
+    while told is not None:
+        stages.insert(0, told)
+        told = told["earlier"]
+    lines = []
+    for number, stage in enumerate(stages, start=1):
+        recipe, done = stage["recipe"], stage["steps_done"]
+        command = f"glauber-mlm train --out stage-{number} --steps {recipe['steps']}"
+        command += f" --stop {done}" if done < recipe["steps"] else ""
+        command += f" --initial stage-{number - 1}" if number > 1 else ""
+        took = f"; {stage['seconds'] / 60:.0f} minutes on {stage['threads']} CPU threads" if "seconds" in stage else ""
+        lines.append(
+            f"{number}. `{command}`: {done:,} of {recipe['steps']:,} steps of {recipe['batch']} packs of {recipe['length']} tokens ({recipe['short_share']:.0%} of the steps as many tokens in packs of "
+            f"{recipe['short_length']}), {recipe['mask_first']:.0%} of them masked at the first step of the schedule and {recipe['mask_last']:.0%} at the last; peak rate {recipe['rate']:g}, "
+            f"{'bfloat16 autocast' if stage['bfloat16'] else 'float32'}, seed {recipe['seed']}{took}."
+        )
+    return lines
+
+
 def card_text(numbers: dict[str, Any]) -> str:
     """The card as Markdown."""
     held_out, training, recipe = numbers["held_out"], numbers["training"], numbers["training"]["recipe"]
@@ -96,9 +118,9 @@ are held out, whole articles chosen by a hash of their text.
 
 ## How it was trained
 
-`glauber-mlm train --steps {recipe["steps"]}`: {recipe["steps"]:,} steps of {recipe["batch"]} packs of {recipe["length"]} tokens ({recipe["short_share"]:.0%} of the steps as many tokens in packs of {recipe["short_length"]}), every chosen token replaced by [MASK],
-{recipe["mask_first"]:.0%} of them at first and {recipe["mask_last"]:.0%} at last; AdamW, peak rate {recipe["rate"]:g} decaying linearly to zero, no dropout, bfloat16 autocast, eager attention, seed {recipe["seed"]}. Head transform started at the
-identity. {training["seconds"] / 60:.0f} minutes on {training["threads"]} CPU threads.
+{chr(10).join(_stages(training))}
+
+Each step takes packs of tokens and replaces every chosen token by [MASK]; AdamW, the rate decaying linearly to zero over the schedule, no dropout, eager attention. The head's transform started at the identity.
 
 | step | training loss (nats, running mean, many masks) | held-out probe (nats, one mask, 1,024 or so sites) |
 | --- | --- | --- |

@@ -6,16 +6,18 @@ parameters, optimizer moments and the step. A second call of an interrupted run 
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import BertForMaskedLM, PreTrainedTokenizerBase
 
@@ -51,7 +53,7 @@ class Recipe:
     seed : int
     """
 
-    steps: int = 4800
+    steps: int = 5400
     batch: int = 64
     length: int = 64
     short_share: float = 0.15
@@ -173,8 +175,37 @@ def single_mask_loss(
     return float(per_pack.mean()), float(per_pack.std() / math.sqrt(count))
 
 
+def fast_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware; where it does not, they are some 50 times slower than float32."""
+    found = torch.cpu.get_capabilities()
+    return any(found.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16"))
+
+
+def start_from(initial: Path, trainable: dict[str, torch.nn.Parameter]) -> dict[str, Any]:
+    """Copy the adapter of an earlier run into `trainable`, in place; returns that run's `training.json`."""
+    tensors, told = initial / "adapter.safetensors", initial / "training.json"
+    if not tensors.exists() or not told.exists():
+        raise UserError(f"{initial} holds no run to start from: it needs adapter.safetensors and training.json, as 'glauber-mlm train' writes them")
+    values = load_file(tensors)
+    wrong = [name for name in values.keys() ^ trainable.keys()] or [name for name, p in trainable.items() if values[name].shape != p.shape]
+    if wrong:
+        raise UserError(f"the adapter in {initial} does not fit this recipe ({wrong[0]}); use the rank it was trained with")
+    with torch.no_grad():
+        for name, parameter in trainable.items():
+            parameter.copy_(values[name])
+    return json.loads(told.read_text(encoding="utf-8"))
+
+
 def train(
-    base: BertForMaskedLM, tokenizer: PreTrainedTokenizerBase, corpus: Path, folder: Path, recipe: Recipe, compile_encoder: bool = True, save_every: int = 250
+    base: BertForMaskedLM,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: Path,
+    folder: Path,
+    recipe: Recipe,
+    compile_encoder: bool = True,
+    save_every: int = 250,
+    initial: Path | None = None,
+    stop: int | None = None,
 ) -> Path:
     """Train, resuming from `folder` if a run of the same recipe was cut off there.
 
@@ -186,6 +217,10 @@ def train(
         See `glauber_mlm.training.corpus.load_packs`.
     folder : Path
         Receives `checkpoint.pt`, `log.json`, `adapter.safetensors` (float16) and `training.json`.
+    initial : Path, optional
+        Folder of an earlier run: its adapter, not its optimizer, is where this run starts.
+    stop : int, optional
+        Step after which the run ends although its schedule goes on to `recipe.steps`.
 
     Returns
     -------
@@ -194,7 +229,7 @@ def train(
     Raises
     ------
     UserError
-        If `folder` holds a run of another recipe, the corpus is too small for a batch, or short packs are longer than packs.
+        If `folder` holds a run of another recipe, `initial` holds no fitting adapter, the corpus is too small for a batch, or short packs are longer than packs.
     """
     if recipe.short_length > recipe.length:
         raise UserError(f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length")
@@ -214,6 +249,8 @@ def train(
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.98)
     )
+    earlier = start_from(initial, trainable) if initial else None
+    autocast, last = fast_bfloat16(), min(stop or recipe.steps, recipe.steps)
     checkpoint, log, first, seconds = folder / "checkpoint.pt", [], 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
@@ -241,11 +278,11 @@ def train(
             torch.save(state, temporary)
         write_json(folder / "log.json", log)
 
-    with tqdm(total=recipe.steps, initial=first, unit="step", desc="training") as bar:
-        for step, (inputs, targets) in enumerate(batches(training, recipe, tokenizer, first), start=first):
+    with tqdm(total=last, initial=first, unit="step", desc="training") as bar:
+        for step, (inputs, targets) in zip(range(first, last), batches(training, recipe, tokenizer, first), strict=False):
             for group in optimizer.param_groups:
                 group["lr"] = rate_at(step, recipe)
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 hidden = encoder(input_ids=inputs).last_hidden_state
                 logits = model.cls(hidden[targets != -100])
             loss = torch.nn.functional.cross_entropy(logits.float(), targets[targets != -100])
@@ -256,9 +293,9 @@ def train(
             running = loss.item() if step == first else 0.98 * running + 0.02 * loss.item()
             bar.update()
             bar.set_postfix(loss=f"{running:.3f}", refresh=False)
-            if (step + 1) % save_every == 0 or step + 1 == recipe.steps:
+            if (step + 1) % save_every == 0 or step + 1 == last:
                 model.eval()
-                with torch.autocast("cpu", torch.bfloat16):
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                     mean, error = single_mask_loss(model, probe, tokenizer, 2)
                 model.train()
                 log.append({"step": step + 1, "running_training_loss": running, "held_out_probe": mean, "standard_error": error})
@@ -272,7 +309,10 @@ def train(
         folder / "training.json",
         {
             "recipe": asdict(recipe),
-            "seconds": seconds if first == recipe.steps else time.monotonic() - started,
+            "steps_done": max(first, last),
+            "earlier": earlier,
+            "bfloat16": autocast,
+            "seconds": seconds if first >= last else time.monotonic() - started,
             "training_articles": training.articles,
             "training_tokens": int(training.tokens.size),
             "held_out_articles": held_out.articles,
