@@ -1,4 +1,4 @@
-# GNU make, POSIX sh. Every target first makes .venv from requirements.lock; a second call reuses it.
+# GNU make, POSIX sh. Targets that need it first make .venv from requirements.lock; a second call reuses it.
 # Nothing here writes a tracked file, except what says so: reference, pair, train, lock.
 
 .DEFAULT_GOAL := help
@@ -13,6 +13,8 @@ TORCH := 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A process for each core; the tests of a file stay together, for they share what is costly to make.
+PARALLEL := -n auto --dist loadfile
 # Modules that compute; the chapter tooling and the command line are tested, but not what `make coverage` is about.
 ENGINE := randomness conditionals kernels runs observables studies models embedded passages
 
@@ -38,13 +40,13 @@ book: $(READY) ## execute every chapter, build the site under _build/PROFILE/sit
 	@$(BIN)/glauber-mlm book --profile $(PROFILE) $(ARGS)
 
 test: $(READY) ## run the tests (all but the slow ones)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 test-slow: $(READY) ## run the slow tests only
 	@$(BIN)/pytest -m slow $(ARGS)
 
-coverage: $(READY) ## run the tests and report the branch coverage of the engine
-	@$(BIN)/pytest $(addprefix --cov=glauber_mlm.,$(ENGINE)) --cov-branch --cov-report=term-missing:skip-covered $(ARGS)
+coverage: $(READY) ## run the tests; fails if less than 90 % of the engine's lines and branches are covered
+	@$(BIN)/pytest $(PARALLEL) $(addprefix --cov=glauber_mlm.,$(ENGINE)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=90 $(ARGS)
 
 html: $(READY) ## render the committed outputs as a site, without executing anything
 	@$(BIN)/glauber-mlm html $(ARGS)

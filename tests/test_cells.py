@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,6 +175,23 @@ def test_a_grid_killed_after_three_cells_computes_two(tmp_path):
         output = process.stdout.read()
     assert process.returncode == 0
     assert output.split("\n")[:-1] == ["computed 3", "computed 4"]
+
+
+def test_a_finished_cell_leaves_no_lock_and_no_half_written_file(tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(cells, "FileLock", lambda path: taken.append(FileLock(path)) or taken[-1])
+    store = CellStore(tmp_path)
+    path = store.path("cell", {}, fingerprint="law")
+    leftover = path.with_name(f".{path.name}.killed.json")
+    leftover.write_text("{")
+
+    def compute():
+        with pytest.raises(Timeout):
+            FileLock(path.with_suffix(".lock")).acquire(timeout=0)
+        return {"value": 1}
+
+    store.result("cell", {}, compute, fingerprint="law")
+    assert len(taken) == 1 and not taken[0].is_locked and not leftover.exists()
 
 
 def test_two_runs_at_once_compute_each_cell_once(tmp_path):

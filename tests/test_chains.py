@@ -231,6 +231,42 @@ def test_a_damaged_chunk_is_computed_again_alone(tmp_path, damage, kernel):
     assert 0 < counting.rows <= 8 * len(START), "one chunk, no more"
 
 
+class Elsewhere:
+    """The same law by its fingerprint, another one in what it computes: what another processor's rounding may do to a draw."""
+
+    def __init__(self, conditionals):
+        self._conditionals = conditionals
+
+    def __getattr__(self, name):
+        return getattr(self._conditionals, name)
+
+    def logits(self, states, sites):
+        return -self._conditionals.logits(states, sites)
+
+
+def test_what_follows_a_chunk_that_ends_elsewhere_is_computed_again(tmp_path):
+    run_chains(tmp_path, MODEL, START, steps=40, **SETTINGS)
+    before = contents(tmp_path)
+    (tmp_path / "chunk-000001.sha256").unlink()
+    found = run_chains(tmp_path, Elsewhere(MODEL), START, steps=40, **SETTINGS)
+    after = contents(tmp_path)
+    assert before["chunk-000000.nc"] == after["chunk-000000.nc"]
+    assert all(before[name] != after[name] for name in ("chunk-000001.nc", "chunk-000002.nc"))
+    # One unbroken chain: replayed from the start it passes through the state that each chunk says it ends in.
+    states = dict(states_along(found, 8))
+    for index in range(5):
+        with xarray.open_dataset(tmp_path / f"chunk-{index:06d}.nc", engine="scipy") as chunk:
+            assert np.array_equal(chunk["final"].values, states[8 * (index + 1)])
+
+
+def test_a_chunk_that_started_elsewhere_is_not_read(tmp_path, finished):
+    folder, _ = finished
+    (folder / "chunk-000001.sha256").unlink()
+    run_chains(folder, Elsewhere(MODEL), START, steps=16, **SETTINGS)
+    with pytest.raises(UserError, match="chunk-000002"):
+        read_chains(folder, 40)
+
+
 def test_the_last_chunk_lost_shows_when_its_steps_are_asked_for(finished):
     folder, _ = finished
     (folder / "chunk-000004.nc").unlink()

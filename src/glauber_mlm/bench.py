@@ -32,7 +32,9 @@ from glauber_mlm.studies.landscape import random_states
 from glauber_mlm.studies.starts import starting_states
 
 REPEATS = 5
-EVENT_LENGTH, EVENT_CHAINS, EVENT_STEPS = 16, 16, 320
+BUDGET = 120.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
+EVENT_LENGTH, EVENT_CHAINS, EVENT_STEPS = 16, 16, 320  # at n = 64 and 256 chains the plain kernel alone would take an hour on two cores
+MEMORY_CHAINS, MEMORY_TEMPERATURE = 4, 0.1
 EVENT_TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
 PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS = 64, 16, 2000
 TARGETS = {
@@ -42,6 +44,7 @@ TARGETS = {
     "step_over_forward.bfloat16": "<= 1.3",
     "event_rows_over_pairs": "<= 1.05",
     "event_speedup_over_ideal": ">= 0.8",
+    "event_speedup_over_ideal.planted": ">= 0.8",
     "event_worst_over_plain": ">= 0.95",
     "memory_1e5_over_1e3": "about 1",
 }
@@ -60,10 +63,13 @@ class Ratio:
 
 
 def side_by_side(first: Callable[[], object], second: Callable[[], object], repeats: int = REPEATS) -> Ratio:
-    """Time `first` over `second`, taking turns, after one uncounted call of each."""
+    """Time `first` over `second`, taking turns, after one uncounted call of each; stops early once it took `BUDGET` seconds."""
     first(), second()
-    ratios = []
+    ratios: list[float] = []
+    begun = time.perf_counter()
     for _ in range(repeats):
+        if ratios and time.perf_counter() - begun > BUDGET:
+            break
         times = []
         for work in (first, second):
             start = time.perf_counter()
@@ -146,16 +152,17 @@ def event_figures(conditionals: Conditionals, states: Tensor, temperature: float
 
 
 def peak_memory(steps: int) -> float:
-    """Peak resident memory in MiB of a fresh process that streams `steps` steps of 16 chains of 64 sites to disk."""
+    """Peak resident memory in MiB of a fresh process that streams `steps` steps of cold chains of the embedded model to disk, event-driven."""
     # Linux carries the peak of the process that started another one over into the latter's ru_maxrss; VmHWM is the new process's own.
     program = (
         "import re, sys, resource, torch\n"
         "from pathlib import Path\n"
-        "from glauber_mlm.conditionals.solvable import Ising\n"
+        "from glauber_mlm import models\n"
         "from glauber_mlm.runs.chains import run_chains\n"
-        "torch.set_num_threads(1)\n"
-        "states = torch.zeros(16, 64, dtype=torch.int64)\n"
-        f"run_chains(Path(sys.argv[1]), Ising('cycle', 64), states, 2.0, seed=0, steps={steps}, chunk_steps=1000, kernel='plain', progress=False, read=False)\n"
+        "from glauber_mlm.studies.starts import starting_states\n"
+        f"conditionals = models.load().conditionals({EVENT_LENGTH})\n"
+        f"states = starting_states(conditionals, {MEMORY_CHAINS}, seed=0)[0]\n"
+        f"run_chains(Path(sys.argv[1]), conditionals, states, {MEMORY_TEMPERATURE}, seed=0, steps={steps}, chunk_steps=1000, progress=False, read=False)\n"
         "status = Path('/proc/self/status')\n"
         "own = re.search(r'VmHWM:\\s*(\\d+) kB', status.read_text()) if status.exists() else None\n"
         "print(own[1] if own else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
@@ -164,6 +171,23 @@ def peak_memory(steps: int) -> float:
         finished = subprocess.run([sys.executable, "-c", program, str(Path(folder) / "run")], check=True, capture_output=True, text=True)
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return int(finished.stdout.split()[-1]) / unit
+
+
+def print_profile(length: int, batch: int, rows: int = 8) -> None:
+    """Where a float32 step of the plain kernel spends its time, by operator."""
+    conditionals = models.load().conditionals(length)
+    state = plain.initial_state(conditionals, _states(conditionals, batch), 1.0)
+    block = RandomStream(0, range(batch)).blocks(0, 1)[0]
+    plain.step(conditionals, state, block)
+    with torch.profiler.profile() as profiler:
+        plain.step(conditionals, state, block)
+    print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=40))
+
+
+def missed(name: str, value: float) -> bool:
+    """Whether a median misses its target; targets that are no inequality are for the reader to judge."""
+    sign, _, limit = TARGETS[name].partition(" ")
+    return {">=": value < float(limit), "<=": value > float(limit)}[sign] if sign in (">=", "<=") else False
 
 
 def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
@@ -200,6 +224,7 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
     figures["planted margins"] = event_figures(planted, patterns, 0.5, 50 if quick else PLANTED_STEPS, 1 if quick else 2)
     for name, figure in figures.items():
         print(f"event-driven, {name:16s} rows / pairs {figure.rows_over_pairs:.3f}, ideal saving {figure.ideal:8.2f}, speed-up {figure.speedup}")
+    medians["event_speedup_over_ideal.planted"] = figures["planted margins"].speedup.median / figures["planted margins"].ideal
     of_model = [figure for name, figure in figures.items() if name.startswith("tau")]
     medians["event_rows_over_pairs"] = max(figure.rows_over_pairs for figure in figures.values())
     medians["event_speedup_over_ideal"] = min(figure.speedup.median / figure.ideal for figure in of_model)
@@ -209,7 +234,10 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
     medians["memory_1e5_over_1e3"] = large / small
     print()
     for name, value in medians.items():
-        print(f"{name:30s} {value:8.3f}   target {TARGETS[name]}")
+        print(f"{name:34s} {value:8.3f}   target {TARGETS[name]}{'   missed' if missed(name, value) else ''}")
+    if any(missed(name, value) for name, value in medians.items()) and not quick:
+        print("\nThe plain step, by operator (n = 64, batch 256, float32), to see why:")
+        print_profile(64, 256)
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB")
     write_json(output, medians)
     return medians

@@ -18,7 +18,7 @@ from glauber_mlm.book.claims import CLAIMS, Claim, Verdict
 from glauber_mlm.book.parameters import ChapterParameters
 from glauber_mlm.errors import UserError
 
-COLUMNS = ("claim", "statement", "paper", "ours", "interval", "model", "profile", "rule", "verdict")
+COLUMNS = ("claim", "statement", "paper", "ours", "interval", "note", "model", "profile", "rule", "verdict")
 
 
 class Ledger:
@@ -68,8 +68,16 @@ class Ledger:
         if verdict not in declared.verdicts:
             raise UserError(f"claim {claim} ({declared.kind}) does not take the verdict {str(verdict)!r}; it takes: {', '.join(declared.verdicts)}")
         shared = self.parameters.model_dump(include={"model", "revision", "dtype", "profile", "seed"})
+        shared["profile"] += f" ({', '.join(changed)} changed)" if (changed := self._changed()) else ""
         finding = {"claim": claim, "ours": ours, "interval": interval, "verdict": str(verdict), "note": note, "rule": declared.rule}
         write_json(_path(self.results, claim), {**finding, **shared, "chapter": self.chapter, "engine": __version__})
+
+    def _changed(self) -> list[str]:
+        """Parameters that differ from the cpu profile, whose values are the defaults, in a run that goes by its name."""
+        if self.parameters.profile != "cpu":
+            return []
+        fields = type(self.parameters).model_fields
+        return [name for name, field in fields.items() if name not in ("model", "profile", "output") and getattr(self.parameters, name) != field.default]
 
     def clear(self) -> None:
         """Forget what an earlier run of this chapter recorded here, so that nothing stale is shown as new."""
@@ -109,11 +117,11 @@ def _path(results: Path, claim: str) -> Path:
 
 def _row(claim: Claim, path: Path) -> dict[str, str]:
     row = {"claim": claim.id, "statement": claim.statement, "paper": claim.paper, "rule": claim.rule, "verdict": str(Verdict.NOT_RUN)}
-    row |= {"ours": "", "interval": "", "model": "", "profile": ""}
+    row |= {"ours": "", "interval": "", "note": "", "model": "", "profile": ""}
     if path.exists():
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            row |= {name: found[name] or "" for name in ("ours", "interval", "model", "profile", "rule")}
+            row |= {name: found[name] or "" for name in ("ours", "interval", "note", "model", "profile", "rule")}
             row["verdict"] = str(Verdict(found["verdict"]))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a record of claim {claim.id} ({error}); remove it and run chapter {claim.chapter} again") from error

@@ -61,7 +61,8 @@ def scoreboard_html(frame: pd.DataFrame) -> str:
         )
         statement = f"{escape(row['statement'])}<details><summary>decision rule</summary>{escape(row['rule'])}</details>"
         origin = f'<div style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</div>' if row["model"] else ""
-        cells = [f"<strong>{escape(row['claim'])}</strong>", badge, statement, escape(row["paper"]), escape(_ours(row)) + origin]
+        note = f'<div style="{_SMALL}">{escape(row["note"])}</div>' if row["note"] else ""
+        cells = [f"<strong>{escape(row['claim'])}</strong>", badge, statement, escape(row["paper"]), escape(_ours(row)) + note + origin]
         rows.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
     table = (
         f'<table class="scoreboard" style="font-size: 0.85em; width: 100%;"><thead><tr>{head}</tr></thead><tbody>\n' + "\n".join(rows) + "\n</tbody></table>"
@@ -77,6 +78,6 @@ def scoreboard_markdown(frame: pd.DataFrame) -> str:
 
     table = [line(_HEADINGS), line(["---"] * len(_HEADINGS))]
     for _, row in frame.iterrows():
-        table.append(line([row["claim"], row["statement"], row["paper"], _ours(row), row["model"] or "-", row["profile"] or "-", row["verdict"]]))
+        table.append(line([row["claim"], row["statement"], row["paper"], " ".join(filter(None, (_ours(row), row["note"]))), row["model"] or "-", row["profile"] or "-", row["verdict"]]))
     rules = [f"* {row['claim']}: {row['rule']}" for _, row in frame.iterrows()]
     return "\n".join([*table, "", "Decision rules:", "", *rules]) + "\n"

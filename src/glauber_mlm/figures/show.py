@@ -34,11 +34,16 @@ def show(figure: Figure, caption: str) -> None:
     Parameters
     ----------
     caption : str
-        Markdown; numbers in it come from the run.
+        Markdown without emphasis; numbers in it come from the run.
     """
     display(figure)
     plt.close(figure)
-    display(Markdown(f"*{caption}*"))
+    display(Markdown(_caption(caption)))
+
+
+def _caption(text: str) -> str:
+    """Text in italics; the asterisks in it, as in tau*(n), stay asterisks."""
+    return "*{}*".format(text.replace("*", r"\*"))
 
 
 def say(text: str) -> None:
@@ -46,8 +51,8 @@ def say(text: str) -> None:
     display(Markdown(text))
 
 
-def table(frame: pd.DataFrame, digits: int = 3) -> None:
-    """Display a table without its index, numbers to `digits` significant digits, missing values as a dash."""
+def table(frame: pd.DataFrame, caption: str = "", digits: int = 3) -> None:
+    """Display a table without its index, numbers to `digits` significant digits, missing values as a dash, and a caption below it."""
     shown = frame.copy()
     for column in shown.columns:
         if pd.api.types.is_numeric_dtype(shown[column]) and not pd.api.types.is_bool_dtype(shown[column]):
@@ -56,6 +61,8 @@ def table(frame: pd.DataFrame, digits: int = 3) -> None:
     html = shown.to_html(index=False, border=0, escape=True, justify="left")
     padding = "padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;"
     display(HTML(html.replace("<td>", f'<td style="{padding}">').replace("<th>", f'<th style="{padding}">')))
+    if caption:
+        display(Markdown(_caption(caption)))
 
 
 def cell(value: float | int, digits: int) -> str:

@@ -15,7 +15,8 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from glauber_mlm import __version__
 from glauber_mlm.atomic import write_text
 
 FLOAT_TAG = "__float__"
-ENGINE_SOURCES = ("randomness.py", "conditionals", "kernels", "runs", "observables", "studies", "passages.py", "models.py", "embedded.py")
+ENGINE_SOURCES = ("randomness.py", "conditionals", "kernels", "runs", "observables", "studies", "passages.py", "data/passages.jsonl", "models.py", "embedded.py")
 _SECONDS_BEFORE_NOTICE = 2.0
 
 
@@ -138,6 +139,8 @@ class CellStore:
         if stored is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock"), name):
+                for leftover in self.folder.glob(f".{path.name}.*"):  # what a kill left half written
+                    leftover.unlink(missing_ok=True)
                 stored = _read(path, identity)
                 if stored is None:
                     stored = {"identity": identity, "result": encode(compute())}
@@ -161,12 +164,16 @@ def _read(path: Path, identity: dict) -> dict | None:
     return content if whole else None
 
 
-def _locked(path: Path, name: str) -> FileLock:
-    """Take the lock of a cell; say so if another run holds it. The system frees it when its holder dies."""
+@contextmanager
+def _locked(path: Path, name: str) -> Iterator[FileLock]:
+    """Hold the lock of a cell; say so if another run holds it. The system frees it when its holder dies."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
     except Timeout:
         print(f"waiting for another run that computes the cell {name!r}", file=sys.stderr)
         lock.acquire()
-    return lock
+    try:
+        yield lock
+    finally:
+        lock.release()

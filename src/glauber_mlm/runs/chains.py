@@ -3,7 +3,8 @@
 A run is a folder: `run.json` says what the run is, `chunk-000000.nc`, ... hold the updates of consecutive steps as
 labelled arrays (netCDF 3), and `chunk-000000.sha256`, ... seal them. A chunk is a function of the run and of the state at its
 beginning: the randomness is counter-based, and batches and caches are made afresh at chunk boundaries. So a run that was
-killed and called again leaves the same bytes as one that was not, and a torn or altered chunk is computed again alone.
+killed and called again leaves the same bytes as one that was not, and a torn or altered chunk is computed again alone. A chunk
+also says from which state it started: should a recomputed chunk end elsewhere (another processor rounds otherwise), what follows is computed again too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,18 +24,19 @@ from filelock import FileLock
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from glauber_mlm import __version__
 from glauber_mlm.atomic import replacing, write_json, write_text
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import DEFAULT_CACHE_BYTES, EventDriven
 from glauber_mlm.randomness import RandomStream
+from glauber_mlm.runs.cells import engine_digest
 
 if TYPE_CHECKING:
     import arviz
 
 Kernel = Literal["plain", "event"]
+_STEPS_BETWEEN_TICKS = 200
 
 
 def run_chains(
@@ -100,7 +103,7 @@ def run_chains(
     if len(stream.chains) != len(state.tokens):
         raise UserError(f"{len(stream.chains)} chain numbers for {len(state.tokens)} starting sequences")
     run = {
-        "engine": __version__,
+        "engine": engine_digest(),
         "conditionals": conditionals.fingerprint,
         "model": json.loads(json.dumps(model or {})),  # as it reads back: tuples are lists there
         "seed": int(seed),
@@ -109,31 +112,52 @@ def run_chains(
         "initial": state.tokens.cpu().tolist(),
         "chunk_steps": int(chunk_steps),
         "kernel": kernel,
-        "versions": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__},
+        "versions": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__, "transformers": version("transformers")},
     }
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         _claim(folder, run)
-        for leftover in folder.glob(".chunk-*"):  # what a kill left half written; nobody else writes here under the lock
+        for leftover in (*folder.glob(".chunk-*"), *folder.glob(".run.json.*")):  # what a kill left half written; nobody else writes here under the lock
             leftover.unlink()
         identity = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
         with tqdm(total=steps, unit="step", desc="chains", disable=not progress, mininterval=0.5) as bar:
+            # What is found finished is no work done: it counts as where the bar begins, not in its speed.
             for first in range(0, steps, chunk_steps):
                 taken = min(chunk_steps, steps - first)
                 # The last chunk may hold more steps than are asked for now; then its final state is not needed.
-                chunk = _read_sealed(folder, first // chunk_steps, identity, first, taken)
+                start = _state_digest(state.tokens.cpu().numpy())
+                chunk = _read_sealed(folder, first // chunk_steps, identity, first, taken, start)
                 if chunk is None:
                     walk = EventDriven(conditionals, cache_bytes).walk if kernel == "event" else _plain_walk(conditionals)
-                    state, record = walk(state, stream, first, taken)
-                    _write_sealed(folder, first // chunk_steps, _dataset(stream.chains, first, record, state, identity))
+                    state, record = _walk_in_parts(walk, state, stream, first, taken, bar)
+                    _write_sealed(folder, first // chunk_steps, _dataset(stream.chains, first, record, state, identity, start))
                 else:
+                    if progress:
+                        bar.initial += taken
+                    bar.update(taken)
                     state = plain.ChainState(torch.from_numpy(chunk["final"].values.astype(np.int64)).to(conditionals.device), state.temperature)
-                bar.update(taken)
         return read_chains(folder, steps) if read else None
 
 
 def _plain_walk(conditionals: Conditionals) -> Callable[..., tuple[plain.ChainState, plain.Record]]:
     return lambda state, stream, first, steps: plain.walk(conditionals, state, stream, first, steps)
+
+
+def _walk_in_parts(
+    walk: Callable[..., tuple[plain.ChainState, plain.Record]], state: plain.ChainState, stream: RandomStream, first: int, steps: int, bar: tqdm
+) -> tuple[plain.ChainState, plain.Record]:
+    """`walk`, a few steps at a time, so that the bar moves within a chunk."""
+    records = []
+    for done in range(0, steps, _STEPS_BETWEEN_TICKS):
+        taken = min(_STEPS_BETWEEN_TICKS, steps - done)
+        state, record = walk(state, stream, first + done, taken)
+        records.append(record)
+        bar.update(taken)
+    return state, plain.Record(torch.cat([record.sites for record in records]), torch.cat([record.tokens for record in records]))
+
+
+def _state_digest(tokens: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(tokens.astype("<i4")).tobytes()).hexdigest()
 
 
 def _claim(folder: Path, run: dict[str, Any]) -> None:
@@ -158,7 +182,7 @@ def _names(folder: Path, index: int) -> tuple[Path, Path]:
     return folder / f"chunk-{index:06d}.nc", folder / f"chunk-{index:06d}.sha256"
 
 
-def _dataset(chains: Sequence[int], first: int, record: plain.Record, state: plain.ChainState, identity: str) -> xarray.Dataset:
+def _dataset(chains: Sequence[int], first: int, record: plain.Record, state: plain.ChainState, identity: str, start: str) -> xarray.Dataset:
     return xarray.Dataset(
         {
             "site": (("step", "chain"), record.sites.numpy().astype(np.int32), {"long_name": "resampled site"}),
@@ -166,7 +190,7 @@ def _dataset(chains: Sequence[int], first: int, record: plain.Record, state: pla
             "final": (("chain", "position"), state.tokens.cpu().numpy().astype(np.int32), {"long_name": "state after the last step"}),
         },
         coords={"step": np.arange(first, first + len(record.sites), dtype=np.int32), "chain_number": ("chain", [str(chain) for chain in chains])},
-        attrs={"run": identity},
+        attrs={"run": identity, "start": start},
     )
 
 
@@ -178,8 +202,8 @@ def _write_sealed(folder: Path, index: int, chunk: xarray.Dataset) -> None:
     write_text(seal, hashlib.sha256(data.read_bytes()).hexdigest() + "\n")
 
 
-def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int) -> xarray.Dataset | None:
-    """A chunk that begins at step `first`, or None if it is missing, torn, altered, of another run or place, or has fewer than `steps` steps."""
+def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int, start: str) -> xarray.Dataset | None:
+    """A chunk that begins at step `first` in the state of digest `start`, or None if it is missing, torn, altered, of another run or place, or has fewer than `steps` steps."""
     data, seal = _names(folder, index)
     if not data.exists() or not seal.exists():
         return None
@@ -187,7 +211,7 @@ def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int
         return None
     with xarray.open_dataset(data, engine="scipy") as opened:
         chunk = opened.load()
-    if chunk.attrs["run"] != identity or chunk.sizes["step"] < steps or int(chunk["step"][0]) != first:
+    if chunk.attrs["run"] != identity or chunk.attrs["start"] != start or chunk.sizes["step"] < steps or int(chunk["step"][0]) != first:
         return None
     return chunk
 
@@ -229,11 +253,13 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
     last = int(written[-1].stem.removeprefix("chunk-"))
     if steps is not None:
         last = min(last, (steps - 1) // size)
+    state = np.array(run["initial"], dtype=np.int32)
     for index in range(last + 1):
-        chunk = _read_sealed(folder, index, identity, index * size, size if index < last else 1)
+        chunk = _read_sealed(folder, index, identity, index * size, size if index < last else 1, _state_digest(state))
         if chunk is None:
             raise UserError(f"{_names(folder, index)[0].name} in {folder} is torn, altered or missing; run the chains again to mend it")
         chunks.append(chunk[["site", "token"]])
+        state = chunk["final"].values
     reached = last * size + chunks[-1].sizes["step"]
     if steps is not None and reached < steps:
         raise UserError(f"{folder} holds {reached} steps, {steps} were asked for; run the chains that far first")

@@ -81,27 +81,29 @@ def defects_by_protocol(conditionals: Conditionals, starts: Tensor, seed: int, p
     return pd.concat(parts, ignore_index=True)
 
 
-def summary_by_protocol(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Mean |delta| with a bootstrap interval, median and the share above 0.1 nats, for each protocol."""
+def summary_by_protocol(frame: pd.DataFrame, seed: int, passages: int | None = None) -> pd.DataFrame:
+    """Mean |delta| with a bootstrap interval over the `passages` that rectangles take turns on, median and the share above 0.1 nats, for each protocol."""
     rows = []
     for protocol, part in frame.groupby("protocol", sort=False):
         size = part["delta"].abs().to_numpy()
-        mean, low, high = mean_interval(size, seed)
+        mean, low, high = mean_interval(size, seed, None if passages is None else part["rectangle"].to_numpy() % passages)
         rows.append(
             {
                 "alternatives": protocol,
                 "rectangles": len(size),
-                "mean |delta|": mean,
-                "low": low,
-                "high": high,
-                "median |delta|": float(np.median(size)),
-                "share above 0.1": float((size > 0.1).mean()),
+                "mean |delta| (nats)": mean,
+                "95 % from": low,
+                "to": high,
+                "median |delta| (nats)": float(np.median(size)),
+                "share above 0.1 nats": float((size > 0.1).mean()),
             }
         )
     return pd.DataFrame(rows)
 
 
-def control_defects(control: str, conditionals: MaskedLanguageModel, starts: Tensor, seed: int, **options) -> tuple[Tensor, float, str]:
+def control_defects(
+    control: str, conditionals: MaskedLanguageModel, double: MaskedLanguageModel, starts: Tensor, seed: int, **options
+) -> tuple[Tensor, float, str]:
     """Defects of an autoregressive control, and how much of them is rounding.
 
     Parameters
@@ -109,7 +111,8 @@ def control_defects(control: str, conditionals: MaskedLanguageModel, starts: Ten
     control : str
         "left_to_right" makes a joint law from the masked model itself, by the chain rule with everything to the right masked; else a causal model by hub id or
         folder, on which the passages are tokenized anew by its own tokenizer.
-    conditionals : MaskedLanguageModel
+    conditionals, double : MaskedLanguageModel
+        The masked model, and the same in float64.
     starts : Tensor of int64, shape (R, n)
     options
         Of `glauber_mlm.models.load`.
@@ -118,11 +121,11 @@ def control_defects(control: str, conditionals: MaskedLanguageModel, starts: Ten
     -------
     delta : Tensor of float64, shape (R,)
     rounding : float
-        Ten times the largest movement of delta between two batch sizes.
+        Ten times the largest movement of delta between two batch sizes, and to float64.
     name : str
     """
     if control == "left_to_right":
-        log_joint, name = LeftToRight(conditionals).log_joint, "the same model read left to right"
+        log_joint, exact, name = LeftToRight(conditionals).log_joint, LeftToRight(double).log_joint, "the same model read left to right"
         rectangles = draw_rectangles(conditionals, starts, seed=seed)
     else:
         options = {key: value for key, value in options.items() if key != "revision"}
@@ -132,13 +135,16 @@ def control_defects(control: str, conditionals: MaskedLanguageModel, starts: Ten
         length = min(len(row) for row in ids)
         tokens = torch.tensor([row[:length] for row in ids])
         rectangles = _random_rectangles(tokens, seed)
-        log_joint, name = (
-            CausalCandidates(loaded.model, loaded.tokenizer, [sorted(set(column.tolist())) for column in tokens.T], identity=loaded.digest).log_joint,
-            control,
+        candidates = [sorted(set(column.tolist())) for column in tokens.T]
+        log_joint, exact = (
+            CausalCandidates(model.model, model.tokenizer, candidates, identity=model.digest).log_joint
+            for model in (loaded, models.load(control, kind="causal", **{**options, "dtype": "float64"}))
         )
+        name = control
     first = joint_defects(log_joint, rectangles, batch=64)
     second = joint_defects(log_joint, rectangles, batch=23)
-    return first, 10 * float((first - second).abs().max()), name
+    third = joint_defects(exact, rectangles, batch=64)
+    return first, 10 * max(float((other - first).abs().max()) for other in (second, third)), name
 
 
 def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
@@ -157,16 +163,18 @@ def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
     return Rectangles(tokens, i, j, torch.tensor(new[:count]), torch.tensor(new[count:]))
 
 
-def verdicts_of_models(names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options) -> dict[int, str]:
-    """The verdict of a rule on (low, high, floor) of mean |delta| for further masked models, by number of parameters."""
+def verdicts_of_models(names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options) -> dict[str, tuple[int, str]]:
+    """Number of parameters, and the verdict of a rule on (low, high, floor) of mean |delta|, of further masked models by name."""
     verdicts = {}
     for name in names:
         loaded = models.load(name, **options)
         conditionals = loaded.conditionals(length)
         double = models.load(name, **{**options, "dtype": "float64"}).conditionals(length)
-        starts = rectangle_starts(starting_states(conditionals, min(count, len(load_passages())), seed)[0], count)
+        passages = min(count, len(load_passages()))
+        starts = rectangle_starts(starting_states(conditionals, passages, seed)[0], count)
         rectangles = draw_rectangles(conditionals, starts, seed=seed)
         delta = defects(conditionals, rectangles)
-        _, low, high = mean_interval(delta.abs(), seed)
-        verdicts[loaded.describe()["parameters"]] = rule(low, high, numerical_floor(conditionals, double, rectangles, delta, seed).largest)
+        _, low, high = mean_interval(delta.abs(), seed, np.arange(count) % passages)
+        floor = numerical_floor(conditionals, double, rectangles, delta, seed).largest
+        verdicts[name] = (loaded.describe()["parameters"], rule(low, high, floor))
     return verdicts
