@@ -73,6 +73,21 @@ def test_a_bad_value_is_named(example, mapping, expected):
     assert message(example, **mapping) == expected
 
 
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"every": 21, "steps": 80}, "parameter 'every' of chapter semantic_traps: input should be at most 20, a quarter of the steps, not 21"),
+        ({"steps": 79}, "parameter 'every' of chapter semantic_traps: input should be at most 19, a quarter of the steps, not 20"),
+        ({"length": 2}, "parameter 'radius' of chapter semantic_traps: input should be less than 2, the length, not 2"),
+        ({"exclamation_levels": [1, 25]}, "parameter 'exclamation_levels' of chapter semantic_traps: levels should be at most 24, the length, not [1, 25]"),
+        ({"chains": 113}, "parameter 'chains' of chapter semantic_traps: input should be less than or equal to 112, not 113"),
+        ({"length": "8"}, "parameter 'length' of chapter semantic_traps: input should be a valid integer, not '8'"),
+    ],
+)
+def test_parameters_of_chapter_4_fit_one_another(mapping, expected):
+    assert message("semantic_traps", **mapping) == expected
+
+
 def test_all_problems_are_told_at_once(example):
     assert len(message(example, seed=-1, tau=1, lengths=[]).split("; ")) >= 3
 

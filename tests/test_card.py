@@ -177,3 +177,9 @@ def test_the_shipped_adapter_is_that_of_the_card():
     content, stated = embedded.adapter_file().read_bytes(), card.card_numbers()["adapter"]
     assert len(content) == stated["bytes"] <= card.LARGEST_ADAPTER == 10**7
     assert hashlib.sha256(content).hexdigest() == stated["sha256"]
+
+
+@SHIPPED
+@pytest.mark.xfail(strict=True, reason="the target of at most 3.4 nats is not met: both stages of the shipped run were cut short for want of machine time")
+def test_the_shipped_model_meets_its_target():
+    assert card.card_numbers()["held_out"]["nats"] <= 3.4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -132,6 +133,19 @@ def test_bad_candidates_and_tokenizers_are_refused(tiny: TinyModels):
     assert bool(torch.isfinite(longest.log_joint(torch.ones(1, LONGEST - 1, dtype=torch.int64))).all())
     with pytest.raises(UserError, match="no beginning-of-sequence token"):
         CausalCandidates(model, tiny.load("bert").tokenizer, [[1]])
+
+
+def test_controls_are_refused_in_bfloat16_and_in_training_mode(tiny: TinyModels):
+    loaded, masked = tiny.load("gpt2", "bfloat16"), tiny.conditionals("bert", 3, "bfloat16")
+    half, left = CausalCandidates(loaded.model, loaded.tokenizer, CANDIDATES), LeftToRight(masked)
+    assert half.precision == left.precision == torch.bfloat16 and half.dtype == torch.float32
+    one = torch.tensor([0])
+    rectangle = Rectangles(GRID[:1], one, one + 2, torch.tensor([90]), torch.tensor([280]))
+    for certificate in (lambda: joint_defects(half.log_joint, rectangle), lambda: joint_defects(left.log_joint, rectangle), lambda: defects(half, rectangle)):
+        with pytest.raises(UserError, match="float32 or float64, not bfloat16"):
+            certificate()
+    with pytest.raises(UserError, match=r"training mode \(GPT2LMHeadModel\)"):
+        CausalCandidates(copy.deepcopy(loaded.model).train(), loaded.tokenizer, CANDIDATES)
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import statistics_helpers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from statistics_helpers import CASES, DEVICES, P_VALUE, SIGMAS, SMALL_CASES, cases, coupled_step_ps, lag_bound_and_truth, meeting_time_z, seed_of
+from statistics_helpers import CASES, DEVICES, P_VALUE, SIGMAS, cases, coupled_step_ps, lag_bound_and_truth, meeting_time_z, seed_of
 
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss, Ising, ProductMeasure, RandomJoint
@@ -70,9 +72,15 @@ def test_meeting_in_one_step_is_one_minus_total_variation():
     assert torch.equal(info.met, info.sites == 1)
 
 
-@pytest.mark.parametrize("name", list(SMALL_CASES))
+@pytest.mark.parametrize("name", NAMES)
 def test_mean_coalescence_time_is_that_of_the_exact_pair_chain(name):
-    assert abs(meeting_time_z(SMALL_CASES[name])) < SIGMAS
+    assert abs(meeting_time_z(CASES[name])) < SIGMAS
+
+
+def breaks(bound: np.ndarray, error: np.ndarray, truth: np.ndarray) -> bool:
+    """Whether a bound lies below the truth by more than chance allows."""
+    # Where no pair of 1000 contributes, fewer than -log(1e-4) / 1000 do (with probability 1 - 1e-4).
+    return not bool((bound + SIGMAS * error + 0.01 >= truth).all())
 
 
 @pytest.mark.parametrize("lag", [1, 6, 25])
@@ -82,21 +90,31 @@ def test_mean_coalescence_time_is_that_of_the_exact_pair_chain(name):
 def test_the_lagged_bound_lies_above_the_exact_distance(name, lag):
     times = np.arange(0, 120)
     bound, error, truth = lag_bound_and_truth(CASES[name], lag, times)
-    # Where no pair of 1000 contributes, fewer than -log(1e-4) / 1000 do (with probability 1 - 1e-4).
-    assert (bound + SIGMAS * error + 0.01 >= truth).all()
+    assert not breaks(bound, error, truth)
     assert (np.diff(bound) <= 1e-12).all()
     if lag == 25:
         assert bound[-1] < 0.2 and truth[-1] < 0.1, "and it says something"
         assert bound[0] <= 4
 
 
-def test_a_lag_that_is_left_out_would_break_the_bound():
-    """Meeting times of pairs that start together say nothing about stationarity: the check above can fail."""
-    case, times = CASES["ising-cycle"], np.arange(0, 40)
-    _, _, truth = lag_bound_and_truth(case, 5, times)
-    start = case.states[[0] * 200]
-    outcome = coupled.coalescence(case.model, start, start, case.temperature, RandomStream(1, range(200)), 1000)
-    assert bool((outcome.times == 0).all()) and truth[0] > 0.5
+def ratio_bound(rounding: Callable, lags: int):
+    """`lag_bound` with another rounding, or another number of lags taken off the meeting time; `np.ceil` and 1 are right."""
+
+    def bound(times: np.ndarray, lag: int, moments: np.ndarray, censored: np.ndarray) -> SimpleNamespace:
+        terms = np.maximum(0.0, rounding((times[:, None] - lags * lag - moments[None]) / lag))
+        return SimpleNamespace(bound=terms.mean(axis=0), standard_error=terms.std(axis=0, ddof=1) / np.sqrt(len(times)))
+
+    return bound
+
+
+@pytest.mark.parametrize("name", ["curie-weiss-8", "joint-3-4", "defect"])
+def test_a_lag_taken_off_twice_or_rounding_down_would_break_the_bound(name, monkeypatch):
+    """The check above can fail: wrong bounds go through it and are caught."""
+    outcome, times = {}, np.arange(0, 120)
+    for label, rounding, lags in (("right", np.ceil, 1), ("lag twice", np.ceil, 2), ("floor", np.floor, 1)):
+        monkeypatch.setattr(statistics_helpers, "lag_bound", ratio_bound(rounding, lags))
+        outcome[label] = breaks(*lag_bound_and_truth(CASES[name], 25, times))
+    assert outcome == {"right": False, "lag twice": True, "floor": True}
 
 
 # --- the first chain is the plain chain -------------------------------------------------------------------------------
@@ -187,6 +205,17 @@ def test_favoured_but_barred_tokens_are_never_drawn(uniform):
     state = coupled.PairState(torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64), torch.ones(1, dtype=torch.float64))
     _, info = coupled.step(model, state, torch.full((1, 4), uniform, dtype=torch.float64))
     assert int(info.first) in allowed and int(info.second) in allowed
+
+
+def test_pairs_that_differ_where_no_site_is_free_are_refused():
+    model = Restricted(CurieWeiss(4), [0, 2])
+    first, second = torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, 4, dtype=torch.int64)
+    second[:, [0, 2]] = 1
+    coupled.coalescence(model, first, second, 1.0, RandomStream(0, range(3)), 5, lag=2)
+    second[1, 3] = 1
+    for lag in (0, 2):
+        with pytest.raises(UserError, match="pair 1 differs at site 3, which is not free, so it can never meet; let both starts agree"):
+            coupled.coalescence(model, first, second, 1.0, RandomStream(0, range(3)), 5, lag=lag)
 
 
 # --- coalescence ------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_what_cannot_be_enumerated_is_refused():
         (lambda: exact.mixing_time(np.full((2, 2), 0.5), np.full(2, 0.5), epsilon=0.0), "epsilon"),
         (lambda: exact.distance_to_stationarity(np.full((2, 2), 0.5), np.full(2, 0.5), [-1]), "times"),
         (lambda: exact.sweep_cut(np.eye(2), np.array([1.0, 0.0])), "one state"),
-        (lambda: exact.coupled_meeting_times(Ising("cycle", 7), 1.0), "at most 64"),
+        (lambda: exact.coupled_meeting_times(Ising("cycle", 10), 1.0), "at most 512"),
         (lambda: exact.coupled_meeting_times(Ising("cycle", 4), 0.05), "too slow"),
         (lambda: exact.coupled_meeting_times(Ising("cycle", 4), 0.001), "too slow"),
         (lambda: exact.enumerate_logits(ising, torch.zeros(1, 4)), "int64"),
@@ -430,6 +430,20 @@ def test_meeting_times_of_independent_sites_are_coupon_collectors():
     differing = (states[:, None] != states[None]).sum(2).numpy()
     harmonic = np.array([0, 1, 1.5, 11 / 6])
     assert exact.coupled_meeting_times(model, 0.8) == pytest.approx(3 * harmonic[differing])
+    larger = ProductMeasure(np.random.default_rng(10).standard_normal((4, 3)))  # 81 states
+    differing = (larger.states()[:, None] != larger.states()[None]).sum(2).numpy()
+    assert exact.coupled_meeting_times(larger, 0.8) == pytest.approx(4 * np.append(harmonic, 25 / 12)[differing], rel=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.25, 0.5, 2.0])
+def test_meeting_times_by_iteration_are_those_by_elimination(temperature, monkeypatch):
+    models = [Ising("cycle", 4), RandomJoint(3, 3, seed=3), Incompatible(3, 3, seed=4)]
+    iterated = [exact.coupled_meeting_times(model, temperature) for model in models]
+    monkeypatch.setattr(exact, "_RESIDUAL", -1.0)  # no iteration is good enough
+    for model, times in zip(models, iterated, strict=True):
+        assert times == pytest.approx(exact.coupled_meeting_times(model, temperature), rel=2e-9)
+    with pytest.raises(UserError, match="too slow"):  # and above 64 states nothing else is tried
+        exact.coupled_meeting_times(Potts(4, 3), temperature)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 5.0])

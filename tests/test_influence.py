@@ -16,7 +16,7 @@ from torch import Tensor
 
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import Ising, Potts, ProductMeasure, RandomJoint
-from glauber_mlm.conditionals.stubs import Counting
+from glauber_mlm.conditionals.stubs import Counting, Faulty
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables import exact
 from glauber_mlm.observables.influence import (
@@ -124,6 +124,15 @@ def test_what_has_no_influence_to_sample_is_refused():
             sample_influence(model, model.states()[:2], [temperature], seed=0)
     with pytest.raises(UserError, match="states have shape"):
         sample_influence(model, torch.zeros(2, 4, dtype=torch.int64), [1.0], seed=0)
+
+
+@pytest.mark.parametrize(("value", "token", "reason"), [(math.nan, 0, "are NaN"), (math.inf, 2, r"are \+inf"), (-math.inf, None, "bar every token")])
+def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
+    model = RandomJoint(3, 3, seed=14)
+    states = torch.zeros(2, 3, dtype=torch.int64)
+    for call, context in ((0, 0), (2, 0), (4, 1)):  # four forwards a context: at the context, and with each site changed
+        with pytest.raises(UserError, match=f"context {context}: logits at site 1 {reason}"):
+            sample_influence(Faulty(model, None, 1, value, call=call, token=token), states, [1.0], seed=0)
 
 
 # TV <= tanh(w / 4 tau).

@@ -13,7 +13,7 @@ from tiny_models import TinyModels, random_states
 
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
-from glauber_mlm.conditionals.stubs import Counting, PlantedMargins
+from glauber_mlm.conditionals.stubs import Counting, Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables import exact
 from glauber_mlm.observables.margins import escape_bound, local_view
@@ -148,6 +148,15 @@ def test_the_bound_is_vacuous_above_the_stated_temperature():
     edge = gamma / math.log(tokens - 1)
     assert escape_bound(gamma, edge, tokens) == pytest.approx(1)
     assert escape_bound(gamma, 0.9 * edge, tokens) < 1 < escape_bound(gamma, 1.1 * edge, tokens)
+
+
+@pytest.mark.parametrize(("value", "token", "reason"), [(math.nan, 2, "are NaN"), (math.inf, 0, r"are \+inf"), (-math.inf, None, "bar every token")])
+def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
+    model = RandomJoint(3, 3, seed=5)
+    states = torch.zeros(4, 3, dtype=torch.int64)
+    for call, state in ((0, 0), (1, 2)):  # two states a batch
+        with pytest.raises(UserError, match=f"state {state}: logits at site 1 {reason}"):
+            local_view(Faulty(model, None, 1, value, call=call, token=token), states, [1.0], batch=6)
 
 
 def test_bad_states_and_temperatures_are_refused():

@@ -10,9 +10,18 @@ import torch
 from tiny_models import KNOWN_HEADS, LAYERS, LONGEST, PADDED, TinyModels, random_states
 from torch import Tensor
 
-from glauber_mlm.conditionals import Conditionals, check_states
+from glauber_mlm.conditionals import Conditionals, Restricted, check_states
 from glauber_mlm.conditionals.masked_lm import Frame, MaskedLanguageModel, barred_tokens, default_frame, longest_sequence, weights_digest
+from glauber_mlm.conditionals.solvable import RandomJoint
+from glauber_mlm.conditionals.stubs import Counting
 from glauber_mlm.errors import UserError
+from glauber_mlm.kernels import plain
+from glauber_mlm.kernels.coupled import coalescence
+from glauber_mlm.observables.enumeration import enumerate_logits
+from glauber_mlm.observables.influence import sample_influence
+from glauber_mlm.observables.margins import local_view
+from glauber_mlm.observables.rectangle import defects, draw_rectangles
+from glauber_mlm.randomness import RandomStream
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -74,14 +83,15 @@ def test_attention_implementations_agree(tiny: TinyModels, name: str):
     assert sdpa.fingerprint == eager.fingerprint  # the same law
 
 
-def test_a_head_that_does_more_than_project_is_not_cut_short(tiny: TinyModels):
-    loaded = tiny.load("bert")
+@pytest.mark.parametrize(("dtype", "factor", "tolerance"), [("float32", 0.5, 1e-5), ("bfloat16", 0.5, 0.15), ("bfloat16", 0.97, 0.3)])
+def test_a_head_that_does_more_than_project_is_not_cut_short(tiny: TinyModels, dtype: str, factor: float, tolerance: float):
+    loaded = tiny.load("bert", dtype)
     model = copy.deepcopy(loaded.model)
     forward = model.forward
 
     def tempered(**inputs):
         output = forward(**inputs)
-        output.logits = output.logits * 0.5
+        output.logits = output.logits * factor
         return output
 
     model.forward = tempered
@@ -89,7 +99,8 @@ def test_a_head_that_does_more_than_project_is_not_cut_short(tiny: TinyModels):
     assert conditionals._head is None
     states, sites = random_states(conditionals, 10, seed=6)
     keep = allowed(conditionals)
-    assert furthest(conditionals.logits(states, sites)[:, keep], 0.5 * tiny.conditionals("bert").logits(states, sites)[:, keep]) <= 1e-5
+    rows, projected = conditionals.logits(states, sites)[:, keep], tiny.conditionals("bert", dtype=dtype).logits(states, sites)[:, keep]
+    assert rows.dtype == torch.float32 and furthest(rows, factor * projected) <= tolerance
 
 
 def test_hidden_states_without_a_batch_axis_are_refused(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch):
@@ -251,12 +262,56 @@ def test_a_bfloat16_head_is_the_models_own(tiny: TinyModels):
         assert furthest(ours, theirs) < 0.3 and float((ours - theirs).abs().mean()) < 0.03
 
 
+def test_certificates_are_refused_in_bfloat16_and_chains_are_not(tiny: TinyModels):
+    half = tiny.conditionals("bert", 4, dtype="bfloat16")
+    states, _ = random_states(half, 3, seed=17)
+    single = tiny.conditionals("bert", 4)
+    assert (half.precision, half.dtype, single.precision) == (torch.bfloat16, torch.float32, torch.float32)
+    assert tiny.conditionals("bert", dtype="float64").precision == RandomJoint(2, 2, 0).precision == torch.float64
+    rectangles = draw_rectangles(single, states, seed=1)
+    for conditionals in (half, Restricted(half, [0, 1], [states[0, :2].tolist()] * 2), Counting(half)):
+        for certificate in (
+            lambda: defects(conditionals, rectangles),  # noqa: B023 - called at once
+            lambda: draw_rectangles(conditionals, states, seed=1),  # noqa: B023
+            lambda: sample_influence(conditionals, states, [1.0], seed=1),  # noqa: B023
+            lambda: enumerate_logits(conditionals, states),  # noqa: B023
+            lambda: local_view(conditionals, states, [1.0]),  # noqa: B023
+        ):
+            with pytest.raises(UserError, match="certificates are computed in float32 or float64, not bfloat16; load the model with dtype float32"):
+                certificate()
+    stream = RandomStream(1, range(3))
+    state, _ = plain.walk(half, plain.initial_state(half, states, 1.0), stream, 0, 5)
+    assert not torch.equal(state.tokens, states)
+    coalescence(half, states, states.flip(0), 1.0, stream, 5)
+
+
+def test_models_in_training_mode_are_refused(tiny: TinyModels):
+    loaded = tiny.load("bert")
+    model = copy.deepcopy(loaded.model)
+    model.bert.encoder.layer[1].attention.train()
+    with pytest.raises(UserError, match=r"training mode \(bert.encoder.layer.1.attention\).*call model.eval\(\) first"):
+        MaskedLanguageModel(model, loaded.tokenizer, 5)
+    with pytest.raises(UserError, match=r"training mode \(BertForMaskedLM\)"):
+        MaskedLanguageModel(model.train(), loaded.tokenizer, 5)
+    MaskedLanguageModel(model.eval(), loaded.tokenizer, 5)
+
+
 def test_rotary_frequencies_are_not_rounded_with_the_weights(tiny: TinyModels):
     names = [name for name, _ in tiny.load("modernbert").model.named_buffers() if "inv_freq" in name]
     assert names
     for dtype in ("bfloat16", "float64"):
         for name in names:
             assert torch.equal(tiny.load("modernbert", dtype).model.get_buffer(name).float(), tiny.load("modernbert").model.get_buffer(name))
+
+
+def reconfigured(loaded, **changes) -> MaskedLanguageModel:
+    """The same weights under another configuration."""
+    config = copy.deepcopy(loaded.model.config)
+    for key, value in changes.items():
+        setattr(config, key, value)
+    model = type(loaded.model)(config)
+    model.load_state_dict(loaded.model.state_dict())
+    return MaskedLanguageModel(model.eval(), loaded.tokenizer, 10)
 
 
 def test_fingerprints_change_with_the_law_and_with_nothing_else(tiny: TinyModels):
@@ -275,7 +330,13 @@ def test_fingerprints_change_with_the_law_and_with_nothing_else(tiny: TinyModels
         "barred": loaded.conditionals(10, extra_barred=[60]),
         "special": loaded.conditionals(10, allow_special=True),
         "length": loaded.conditionals(11),
+        "heads": reconfigured(loaded, num_attention_heads=2),
+        "activation": reconfigured(loaded, hidden_act="relu"),
+        "epsilon": reconfigured(loaded, layer_norm_eps=1e-5),
     }
+    states, sites = random_states(base, 20, seed=18)
+    for label in ("heads", "activation"):
+        assert furthest(others[label].logits(states, sites)[:, allowed(base)], base.logits(states, sites)[:, allowed(base)]) > 1e-3
     fingerprints = [base.fingerprint, *(one.fingerprint for one in others.values())]
     assert len(set(fingerprints)) == len(fingerprints)
     same = {
@@ -284,6 +345,7 @@ def test_fingerprints_change_with_the_law_and_with_nothing_else(tiny: TinyModels
         "frame spelt out": loaded.conditionals(10, frame=default_frame(loaded.tokenizer)),
         "already barred": loaded.conditionals(10, extra_barred=[0, 0]),
         "attention": tiny.conditionals("bert", attention="eager"),
+        "configuration": reconfigured(loaded, name_or_path="elsewhere", architectures=["BertModel"], transformers_version="0", dtype="float64"),
     }
     assert {label: one.fingerprint for label, one in same.items()} == dict.fromkeys(same, base.fingerprint)
 

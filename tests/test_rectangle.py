@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
-from glauber_mlm.conditionals.stubs import PlantedMargins
+from glauber_mlm.conditionals.stubs import Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects, mean_interval
 
@@ -189,6 +189,20 @@ def test_a_token_that_cannot_stand_there_has_no_defect():
     for states, new in ((torch.tensor([[0, 0, 0], [3, 0, 0]]), one), (torch.tensor([[0, 0, 0], [0, 0, 0]]), torch.tensor([1, 3]))):
         with pytest.raises(UserError, match="rectangle 1 uses a token that may not be drawn"):
             defects(model, Rectangles(states, zero, one, new, one))
+
+
+@pytest.mark.parametrize(
+    ("value", "token", "reason"), [(math.nan, 0, "are NaN"), (math.nan, 3, "are NaN"), (math.inf, 3, r"are \+inf"), (-math.inf, None, "bar every")]
+)
+def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
+    model, zero = RandomJoint(3, 4, seed=4), torch.zeros(4, dtype=torch.int64)
+    rectangles = Rectangles(torch.zeros(4, 3, dtype=torch.int64), zero, zero + 2, zero + 1, zero + 1)
+    for call, rectangle in ((0, 0), (4, 2)):  # four forwards a batch of two; token 3 is in no rectangle
+        with pytest.raises(UserError, match=f"rectangle {rectangle}: logits at site 2 {reason}"):
+            defects(Faulty(model, None, 2, value, call=call, token=token), rectangles, batch=2)
+    for alternatives in ("conditional", "top", "uniform"):
+        with pytest.raises(UserError, match=f"rectangle [0-9]+: logits at site 2 {reason}"):
+            draw_rectangles(Faulty(model, None, 2, value, token=token), states_of(model, 40), seed=0, alternatives=alternatives)
 
 
 # How rectangles are drawn.

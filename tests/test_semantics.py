@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.semantics import cosine_distance, drift, null_share, pca_plane, recurrence, semantic_hitting_time, unrelated_level
+from glauber_mlm.observables.semantics import cosine_distance, drift, mean_interval, null_share, pca_plane, recurrence, semantic_hitting_time, unrelated_level
 from glauber_mlm.observables.survival import wilson_interval
-from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_report
+from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
 from glauber_mlm.passages import load_passages, pick
 
 
@@ -201,6 +201,14 @@ def test_accuracy_counts_passages_where_texts_share_them():
         accuracy_table(["a"], ["a", "b"])
 
 
+def cross_validated(values: np.ndarray, labels: list[str], groups: list[str], strength: float = 10.0):
+    """Accuracy by cross-validation, by label."""
+    classes = [*sorted(set(labels) - {NONE_OF_THESE}), NONE_OF_THESE]
+    found = cross_validated_probabilities(values, labels, groups, strength=strength)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    return accuracy_table([classes[code] for code in found.argmax(axis=1)], labels, groups).set_index("label")
+
+
 def test_cross_validation_holds_out_whole_passages():
     """Each passage has its own direction and a label that is pure chance: texts of a passage give it away unless it is held out whole."""
     generator, passages, copies = philox(6), 40, 4
@@ -208,21 +216,33 @@ def test_cross_validation_holds_out_whole_passages():
     values = unit(np.repeat(own, copies, axis=0) + 0.05 * generator.standard_normal((passages * copies, 60)))
     labels = np.repeat([("a", "b", NONE_OF_THESE)[code] for code in generator.integers(0, 3, passages)], copies).tolist()
     groups = np.repeat([f"p{place}" for place in range(passages)], copies).tolist()
-    honest = cross_validated_report(values, labels, groups, strength=1000).set_index("label").loc["all"]
-    leaking = cross_validated_report(values, labels, [str(place) for place in range(len(values))], strength=1000).set_index("label").loc["all"]
+    honest = cross_validated(values, labels, groups, strength=1000).loc["all"]
+    leaking = cross_validated(values, labels, [str(place) for place in range(len(values))], strength=1000).loc["all"]
     assert honest["low"] < 1 / 3 < honest["high"] < 0.75 and honest["passages"] == passages
     assert leaking["accuracy"] > 0.95
+
+
+def test_texts_that_are_only_scored_are_not_trained_on():
+    values, labels, nothing = labelled(philox(9), 8, 0.1)
+    everything, names = np.concatenate([values, nothing, values]), labels + [NONE_OF_THESE] * (len(nothing) + len(values))
+    groups = [str(place) for place in range(len(values) + len(nothing))] + [str(place) for place in range(len(values))]
+    trained = np.arange(len(names)) < len(values) + len(nothing)
+    found = cross_validated_probabilities(everything, names, groups, trained)
+    assert found[~trained] == pytest.approx(found[: len(values)])  # the same text in the same fold; trained on as none of these it would read so
+    assert (found[~trained].argmax(axis=1) < 3).all()
 
 
 def test_cross_validation_on_separable_texts_and_refusals():
     values, labels, nothing = labelled(philox(7), 8, 0.1)
     everything, names = np.concatenate([values, nothing]), labels + [NONE_OF_THESE] * len(nothing)
     groups = [str(place) for place in range(len(names))]
-    assert cross_validated_report(everything, names, groups).set_index("label").loc["all", "accuracy"] > 0.95
+    assert cross_validated(everything, names, groups).loc["all", "accuracy"] > 0.95
     with pytest.raises(UserError, match="folds"):
-        cross_validated_report(everything, names, groups, folds=9)
+        cross_validated_probabilities(everything, names, groups, folds=9)
     with pytest.raises(UserError, match="none of these"):
-        cross_validated_report(values, labels, groups[: len(labels)])
+        cross_validated_probabilities(values, labels, groups[: len(labels)])
+    with pytest.raises(UserError, match="as many"):
+        cross_validated_probabilities(everything, names, groups[:-1])
 
 
 # Recurrence
@@ -251,7 +271,7 @@ def test_a_lower_exit_joins_visits_of_a_hovering_score():
     scores = np.array([[0.4, 0.6, 0.45, 0.6, 0.45, 0.1, 0.45]])
     assert recurrence(scores, 0.5)["entries"].item() == 2
     joined = recurrence(scores, 0.5, exit_threshold=0.3)
-    assert joined["entries"].item() == 1 and joined["share"].item() == pytest.approx(4 / 7) and not joined["ends_inside"].item()
+    assert joined["entries"].item() == 1 and joined["share"].item() == pytest.approx(2 / 7) and not joined["ends_inside"].item()
     for arguments in ({"exit_threshold": 0.6}, {"tail": 0.0}):
         with pytest.raises(UserError):
             recurrence(scores, 0.5, **arguments)
@@ -262,16 +282,30 @@ def test_a_lower_exit_joins_visits_of_a_hovering_score():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(0.1, 0.9), st.floats(0, 1))
 @settings(max_examples=100, deadline=None)
 def test_recurrence_against_a_plain_loop(scores, threshold, ratio):
-    leave, inside, before, entries, returns, times = ratio * threshold, False, False, 0, 0, 0
+    leave, inside, before, entries, returns = ratio * threshold, False, False, 0, 0
     for place, score in enumerate(scores):
         now = score > threshold or (inside and score > leave)
         if now and not inside and place > 0:
             entries += 1
             returns += before
-        inside, before, times = now, before or now, times + now
+        inside, before = now, before or now
     row = recurrence([scores], threshold, leave).iloc[0]
-    assert (row["entries"], row["returns"], row["visited"], row["ends_inside"]) == (entries, returns, before, inside)
-    assert row["share"] == pytest.approx(times / len(scores))
+    assert (row["entries"], row["returns"], row["visited"], row["ends_inside"]) == (entries, returns, before, scores[-1] > threshold)
+    assert row["share"] == pytest.approx(np.mean(np.array(scores) > threshold))
+
+
+def test_mean_interval_covers_and_takes_one_value_for_nothing():
+    generator, hits = philox(11), 0
+    for seed in range(400):
+        values = generator.exponential(size=30)
+        mean, low, high = mean_interval(values, seed, resamples=400)
+        assert mean == pytest.approx(values.mean()) and low <= mean <= high
+        hits += low <= 1 <= high
+    assert 0.87 < hits / 400 < 0.98  # the percentile interval of 30 skew values covers a little less than it says
+    assert mean_interval(values, 1) == mean_interval(values, 1) != mean_interval(values, 2)
+    assert mean_interval([0.0, 0.0, 0.0]) == (0, 0, 0) and mean_interval([0.25]) == (0.25, -math.inf, math.inf)
+    with pytest.raises(UserError):
+        mean_interval([])
 
 
 def test_null_share():

@@ -34,7 +34,7 @@ class LoadedModel:
     name, revision, dtype, device, attention : str
         As asked for; `revision` is the commit that the hub resolved, if any.
     digest : str
-        SHA-256 of the weights in the dtype in use.
+        SHA-256 of the weights in the dtype in use and of the configuration; see `weights_digest`.
     """
 
     model: PreTrainedModel

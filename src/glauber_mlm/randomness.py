@@ -1,9 +1,10 @@
 """Counter-based randomness: one block of four uniforms for each (seed, chain, step).
 
 Philox 4x64 turns a key of two words and a counter of four into four 64-bit words. The key is
-(seed, chain), the counter is the step, and the four words of a step are its (site, token, accept,
-residual) uniforms. A chain's draws therefore do not depend on its batch mates, on how its steps are
-cut into chunks, on interruption, or on the device (Salmon et al., SC 2011).
+(seed, chain), the counter is the step + 1 (numpy counts up before its first block), and the four
+words of a step are its (site, token, accept, residual) uniforms. A chain's draws therefore do not
+depend on its batch mates, on how its steps are cut into chunks, on interruption, or on the device
+(Salmon et al., SC 2011).
 """
 
 from __future__ import annotations

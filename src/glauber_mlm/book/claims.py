@@ -58,7 +58,7 @@ CLAIMS: dict[str, Claim] = {
         Claim(
             "R1",
             "Conditionals of masked language models are incompatible with any joint law.",
-            "mean |delta| in [0.64, 0.80] on BERT-base, RoBERTa, ModernBERT",
+            "delta in [0.64, 0.80] on BERT-base, RoBERTa, ModernBERT (read here as mean |delta|)",
             "empirical",
             "rectangle_test",
             "agrees if the 95 % interval of mean |delta| lies above ten times the numerical floor; disagrees if it lies below the "
@@ -70,7 +70,7 @@ CLAIMS: dict[str, Claim] = {
             "GPT-2: delta = 0",
             "empirical",
             "rectangle_test",
-            "agrees if the largest |delta| of the control is at most ten times the movement that another batch causes in it; disagrees if it is "
+            "agrees if the largest |delta| of the control is at most ten times the movement that another batch or float64 causes in it; disagrees if it is "
             "larger; not run without an autoregressive model.",
         ),
         Claim(
@@ -79,7 +79,7 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "qualitative",
             "rectangle_test",
-            "agrees if R1 agrees for every model of at least two sizes; disagrees if it disagrees for one of them; undecided otherwise; not run with one size.",
+            "agrees if R1 agrees for every model, of at least two sizes; disagrees if it disagrees for one of them; undecided otherwise; not run with one size.",
         ),
         Claim(
             "T1",
@@ -105,9 +105,9 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "qualitative",
             "mixing_times",
-            "agrees if the temperature above which contraction is proved is at least ten times the one above which half of the "
-            "coupled pairs meet before the cap, at every length at which the grid brackets the latter; disagrees if it is below twice "
-            "that at one of these lengths; undecided otherwise.",
+            "agrees if the temperature above which contraction is proved is at least ten times tau*(n), the temperature at which the share "
+            "`level` of the coupled pairs meets within the cap, at every length at which the grid brackets tau*(n); disagrees if it is below "
+            "twice tau*(n) at one of these lengths; undecided otherwise.",
         ),
         Claim(
             "M1",
@@ -115,8 +115,9 @@ CLAIMS: dict[str, Claim] = {
             "T = C(tau) n log n for tau >~ 1",
             "empirical",
             "mixing_times",
-            "agrees if C n log n passes a chi-square test at 5 % on both clocks while C n and C n^2 fail on both; disagrees if C n log n fails "
-            "on a clock on which one of the two passes; undecided otherwise, and where fewer than three lengths have a median within the cap.",
+            "agrees if C n log n passes a chi-square test at 2.5 % on each of the two clocks (so that a true law fails one of them in at most 5 % "
+            "of runs) while C n and C n^2 fail on both; disagrees if C n log n fails on a clock on which one of the two passes; undecided "
+            "otherwise, and where fewer than three lengths have a time within the record with a known error on a clock.",
         ),
         Claim(
             "M2",
@@ -124,8 +125,9 @@ CLAIMS: dict[str, Claim] = {
             "thousands of steps",
             "qualitative",
             "mixing_times",
-            "agrees if at the lowest temperature at least half of the chains have a stay of at least 1000 steps within the stated radius; "
-            "disagrees if fewer than a tenth have, in runs of at least 2000 steps; undecided otherwise.",
+            "agrees if at the stated cold temperature the 95 % Wilson interval of the share of chains with a stay of at least 1000 steps within the "
+            "stated radius lies above one half; disagrees if it lies below a tenth, in runs of at least 2000 steps (no fewer than 35 chains can "
+            "show that); undecided otherwise.",
         ),
         Claim(
             "M3",
@@ -133,9 +135,10 @@ CLAIMS: dict[str, Claim] = {
             "tau in [1.5, 2]",
             "empirical",
             "mixing_times",
-            "agrees if the 95 % interval of tau*(n) at the largest length meets [1.5, 2] and tau* rises from the smallest to the largest length "
-            "beyond both intervals; disagrees if tau* falls beyond them or no interval meets [1.5, 2]; undecided otherwise, and where the grid "
-            "does not bracket tau* at the largest length.",
+            "with tau*(n) the temperature at which the share `level` of the pairs meets within the cap: agrees if its 95 % interval at the largest "
+            "length meets [1.5, 2] and it rises from the smallest to the largest length beyond both intervals; disagrees if it falls beyond them "
+            "or no interval meets [1.5, 2]; undecided otherwise, where the grid does not bracket tau*(n) at the largest length, and where the "
+            "same code's 95 % interval misses the exact tau*(n) of Curie-Weiss at one of its lengths.",
         ),
         Claim(
             "S1",
@@ -143,10 +146,11 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "qualitative",
             "semantic_traps",
-            "agrees if at some temperature the ensemble mean distance to the start, over the last tenth of the record, is at most two standard "
-            "errors below the level of unrelated passages while the final texts have a larger mean log-likelihood than the same texts shuffled, by "
-            "more than two standard errors of the paired difference; disagrees if at no temperature, in runs of at least 50 sweeps; undecided in "
-            "shorter ones.",
+            "agrees if at one of the temperatures tried (each on its own, without a correction for their number) the ensemble mean distance to the "
+            "start, over the last tenth of the record, is at least 0.9 of the level of unrelated passages by two standard errors of the "
+            "difference, while the final texts have a larger mean pseudo-log-likelihood than the same texts shuffled, by more than two standard "
+            "errors of the paired difference; disagrees if the distance is below 0.9 of that level by more than two standard errors at every "
+            "temperature, in runs of at least 50 sweeps; undecided otherwise.",
         ),
         Claim(
             "S2",
@@ -154,8 +158,8 @@ CLAIMS: dict[str, Claim] = {
             "10^2 to 10^3 steps",
             "empirical",
             "semantic_traps",
-            "agrees if a perfect and an approximate stay of at least 100 steps are found, each at least ten times the median stay of its chain "
-            "(stays of at least one sweep); disagrees if no stay reaches 100 steps in runs of at least 1000; undecided otherwise.",
+            "agrees if among the five longest stays of each chain a perfect and an approximate one of at least 100 steps are found, each at least ten "
+            "times the median stay of its chain (stays of at least one sweep); disagrees if no stay reaches 100 steps in runs of at least 1000; undecided otherwise.",
         ),
         Claim(
             "S3",
@@ -163,8 +167,8 @@ CLAIMS: dict[str, Claim] = {
             "evidence",
             "empirical",
             "semantic_traps",
-            "agrees if p_up/p_down exceeds 1 at every sampled state of at least two neighbouring examined levels of N, from 1 on, at one temperature "
-            "(sampled evidence, not a certificate); disagrees if it is below 1 at most sampled states of every level at every temperature; "
+            "agrees if p_up/p_down exceeds 1 at every sampled state of at least two consecutive levels N and N + 1, N at least 1, at one of the "
+            "temperatures tried (sampled evidence, not a certificate, and the levels are picked after the fact); disagrees if it is below 1 at most sampled states of every level at every temperature; "
             "undecided otherwise.",
         ),
         Claim(
@@ -173,9 +177,11 @@ CLAIMS: dict[str, Claim] = {
             "qualitative",
             "qualitative",
             "semantic_traps",
-            "for chains from other topics: disagrees if their share of time in the political region is not above the 95 % intervals of both "
-            "nulls (shuffled passages, whole passages of other topics); agrees if it is, some chains return, chains enter more than once on "
-            "average, and the share that ends inside is not above the share of time by more than two standard errors; undecided otherwise.",
+            "for chains from other topics, all temperatures together: agrees if the 95 % interval of their mean share of time above the score "
+            "threshold (bootstrap over starting passages) lies above the 95 % intervals of both nulls (shuffled passages, passages of other topics, "
+            "cut to n tokens and scored out of fold), some chains return, chains enter more than once on average, and the share that ends above "
+            "the threshold is not above the share of time by more than two standard errors over starting passages; disagrees if the interval "
+            "lies below both null estimates or no chain visits, in runs of at least 50 sweeps; undecided otherwise.",
         ),
     )
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from glauber_mlm.errors import UserError
 
@@ -75,7 +75,7 @@ class MixingTimes(ChapterParameters):
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     lengths: Lengths = [4, 8, 12]
     temperatures: Temperatures = [1.0, 1.2, 1.4, 1.6, 1.8, 2.2]
-    pairs: Annotated[int, Field(ge=2, le=52)] = 20
+    pairs: Annotated[int, Field(ge=2, le=56, description="each from two passages of its own")] = 20
     cap_multiple: Annotated[float, Field(gt=0, description="cap in units of n log n steps")] = 25.0
     level: Annotated[float, Field(gt=0, lt=1, description="share of pairs that defines tau*(n)")] = 0.5
     calibration_lengths: Lengths = [8, 16, 32, 64]
@@ -86,28 +86,54 @@ class MixingTimes(ChapterParameters):
     lag_sweeps: Annotated[int, Field(ge=1, description="lag of the lagged coupling, in sweeps")] = 10
     cold_temperature: Annotated[float, Field(gt=0)] = 0.3
     cold_length: Annotated[int, Field(ge=2)] = 16
-    cold_chains: Positive = 14
+    cold_chains: Annotated[int, Field(ge=1, le=112, description="each from a passage of its own")] = 14
     cold_steps: Positive = 3000
-    radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
+    radius: Annotated[int, Field(ge=0, validate_default=True, description="Hamming radius of a stay")] = 2
     divergence_steps: Annotated[int, Field(ge=1, description="steps over which trajectories are compared")] = 200
+
+    @field_validator("temperatures", "radius")
+    @classmethod
+    def _fits(cls, value: Any, info: ValidationInfo) -> Any:
+        """Two temperatures bracket a crossing; a stay within the length of a state would be the whole record."""
+        length = info.data.get("cold_length")
+        if info.field_name == "temperatures" and len(set(value)) < 2:
+            raise ValueError("input should be at least two distinct temperatures")
+        if info.field_name == "radius" and length is not None and value >= length:
+            raise ValueError(f"input should be less than {length}, the cold_length")
+        return value
 
 
 class SemanticTraps(ChapterParameters):
     """Chapter 4."""
 
+    model_config = ConfigDict(validate_default=True)  # a default radius, say, must fit a length that was given
+
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 24
     temperatures: Temperatures = [0.5, 0.8, 1.1]
-    chains: Annotated[int, Field(ge=2)] = 14
+    chains: Annotated[int, Field(ge=2, le=112, description="each from a passage of its own")] = 14
     steps: Positive = 3000
     every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
-    shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by all stays from 100 on")] = 100
+    shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by stays from 100 on")] = 100
     dwells: Annotated[int, Field(ge=1, description="dwells of each chain in the escape test")] = 12
     politics_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    exclamation_levels: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1, 2, 4, 8, 12, 16, 20, 23]
-    exclamation_states: Annotated[int, Field(ge=2)] = 12
+    exclamation_levels: Annotated[list[Annotated[int, Field(ge=0)]], Field(description='numbers of "!"; empty: 1 to the length - 1')] = []
+    exclamation_states: Annotated[int, Field(ge=2, le=112, description="each from a passage of its own")] = 8
     exclamation_temperatures: Temperatures = [0.5, 1.0, 1.5]
+
+    @field_validator("every", "radius", "exclamation_levels")
+    @classmethod
+    def _fits(cls, value: Any, info: ValidationInfo) -> Any:
+        """Bounds that depend on parameters declared before; those that are themselves in error are not in `info.data`."""
+        length, steps = info.data.get("length"), info.data.get("steps")
+        if info.field_name == "every" and steps is not None and 4 * value > steps:
+            raise ValueError(f"input should be at most {steps // 4}, a quarter of the steps")
+        if info.field_name == "radius" and length is not None and value >= length:
+            raise ValueError(f"input should be less than {length}, the length")
+        if info.field_name == "exclamation_levels" and length is not None and max(value, default=0) > length:
+            raise ValueError(f"levels should be at most {length}, the length")
+        return value
 
 
 class Scoreboard(ChapterParameters):
@@ -176,7 +202,8 @@ def _problem(spec: ChapterSpec, error: dict[str, Any]) -> str:
     allowed = list(spec.parameters_class.model_fields)
     if error["type"] == "extra_forbidden":
         return f"unknown parameter {name!r} of chapter {spec.name}{nearest(name, allowed)} allowed: {', '.join(allowed)}"
-    message = error["msg"][0].lower() + error["msg"][1:]
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
     if error["type"] == "string_pattern_mismatch":
         message = f"input should be {spec.parameters_class.model_fields[name].description or message}"
     place = "".join(f"[{part}]" for part in inside if part.isdigit())

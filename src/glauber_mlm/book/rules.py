@@ -9,12 +9,17 @@ import pandas as pd
 
 from glauber_mlm.book.claims import Verdict
 from glauber_mlm.observables.scaling import Crossing
+from glauber_mlm.observables.stays import TRAP_RATIO, TRAP_STEPS
+from glauber_mlm.observables.survival import wilson_interval
 from glauber_mlm.studies.theory import LONGEST_RESOLVED
 
 ROUNDING = 1e-9  # relative; exact quantities of float64
 FLOOR_FACTOR = 10
-SIGNIFICANCE = 0.05
+SIGNIFICANCE = 0.025  # on each of the two clocks of M1
+HELD = (0.1, 0.5)  # shares of chains of M2
 PAPER_WINDOW = (1.5, 2.0)
+
+Interval = tuple[float, float, float]  # estimate, low end, high end
 
 
 def incompatible(low: float, high: float, floor: float) -> Verdict:
@@ -29,13 +34,14 @@ def compatible(control: np.ndarray, rounding: float) -> Verdict:
     return Verdict.AGREES if np.abs(control).max() <= rounding else Verdict.DISAGREES
 
 
-def across_sizes(verdicts: Mapping[int, Verdict]) -> Verdict:
-    """R3: from the verdict of R1 by number of parameters."""
-    if len(verdicts) < 2:
+def across_sizes(models: Mapping[str, tuple[int, Verdict]]) -> Verdict:
+    """R3: from number of parameters and verdict of R1 by model."""
+    sizes, verdicts = {size for size, _ in models.values()}, [verdict for _, verdict in models.values()]
+    if len(sizes) < 2:
         return Verdict.NOT_RUN
-    if all(verdict == Verdict.AGREES for verdict in verdicts.values()):
+    if all(verdict == Verdict.AGREES for verdict in verdicts):
         return Verdict.AGREES
-    return Verdict.DISAGREES if Verdict.DISAGREES in verdicts.values() else Verdict.UNDECIDED
+    return Verdict.DISAGREES if Verdict.DISAGREES in verdicts else Verdict.UNDECIDED
 
 
 def contraction(table: pd.DataFrame) -> tuple[Verdict, int]:
@@ -81,16 +87,16 @@ def scaling(laws: Mapping[str, pd.DataFrame]) -> Verdict:
 
 
 def held(longest: np.ndarray, steps: int, needed: int = 1000) -> Verdict:
-    """M2: from the longest stay of each chain at the lowest temperature, in steps."""
-    share = float((longest >= needed).mean())
-    if share >= 0.5:
+    """M2: from the longest stay of each chain at the cold temperature, in steps."""
+    low, high = wilson_interval(int((longest >= needed).sum()), len(longest))
+    if low >= HELD[1]:
         return Verdict.AGREES
-    return Verdict.DISAGREES if share < 0.1 and steps >= 2 * needed else Verdict.UNDECIDED
+    return Verdict.DISAGREES if high < HELD[0] and steps >= 2 * needed else Verdict.UNDECIDED
 
 
-def transition(crossings: Mapping[int, Crossing]) -> Verdict:
-    """M3: from tau*(n) by length."""
-    if not crossings or crossings[max(crossings)].temperature is None:
+def transition(crossings: Mapping[int, Crossing], calibrated: bool) -> Verdict:
+    """M3: from tau*(n) by length, and whether the same code finds the exact tau*(n) of Curie-Weiss."""
+    if not calibrated or not crossings or crossings[max(crossings)].temperature is None:
         return Verdict.UNDECIDED
 
     def meets(crossing: Crossing) -> bool:
@@ -109,14 +115,14 @@ def transition(crossings: Mapping[int, Crossing]) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def loses_identity(reached: Mapping[float, bool], coherent: Mapping[float, bool], long_enough: bool) -> Verdict:
-    """S1: by temperature, whether the mean distance reached the unrelated level, and whether the text stayed likelier than shuffled text."""
+def loses_identity(reached: Mapping[float, bool], below: Mapping[float, bool], coherent: Mapping[float, bool], long_enough: bool) -> Verdict:
+    """S1: from `studies.landscape.identity`, by temperature, and whether the runs are long enough to disagree."""
     if any(reached[tau] and coherent[tau] for tau in reached):
         return Verdict.AGREES
-    return Verdict.DISAGREES if long_enough else Verdict.UNDECIDED
+    return Verdict.DISAGREES if long_enough and all(below.values()) else Verdict.UNDECIDED
 
 
-def traps(table: pd.DataFrame, steps: int, needed: int = 100, factor: float = 10.0) -> Verdict:
+def traps(table: pd.DataFrame, steps: int, needed: int = TRAP_STEPS, factor: float = TRAP_RATIO) -> Verdict:
     """S2: from `studies.landscape.stay_table` over all temperatures."""
     long = table[(table["length"] >= needed) & (table["ratio"] >= factor)]
     if {"perfect", "approximate"} <= set(long["kind"]):
@@ -126,36 +132,42 @@ def traps(table: pd.DataFrame, steps: int, needed: int = 100, factor: float = 10
     return Verdict.UNDECIDED
 
 
-def drift_upwards(frame: pd.DataFrame) -> tuple[Verdict, float, int]:
-    """S3: from `studies.landscape.exclamation_drift`; also the best run of consecutive levels: its worst ratio and its number of levels.
+def drift_upwards(frame: pd.DataFrame) -> tuple[Verdict, list[int], float, float]:
+    """S3: from `studies.landscape.exclamation_drift`; also the longest run of consecutive N on which every sampled state drifts upwards.
 
-    Levels are consecutive in the list of levels examined at one temperature, not necessarily in N.
+    Returns
+    -------
+    verdict : Verdict
+    levels : list of int
+        Of the longest run at one temperature, of the steepest among runs as long; empty if there is none.
+    worst, temperature : float
+        The smallest ratio on these levels, and where they are; NaN without a run.
     """
-    best_ratio, best_run, below = 0.0, 0, []
-    for _, part in frame[frame["level"] > 0].groupby("temperature"):
-        worst = part.groupby("level")["ratio"].min()
-        below += [float((group["ratio"] < 1).mean()) for _, group in part.groupby("level")]
-        run: list[float] = []
-        for ratio in worst:
-            run = [*run, float(ratio)] if ratio > 1 else []
-            if len(run) > best_run:
-                best_run, best_ratio = len(run), min(run)
-    if best_run >= 2:
-        return Verdict.AGREES, best_ratio, best_run
-    return (Verdict.DISAGREES if below and min(below) > 0.5 else Verdict.UNDECIDED), best_ratio, best_run
+    runs, below = [], []
+    for temperature, part in frame[frame["level"] > 0].groupby("temperature"):
+        by_level = part.groupby("level")["ratio"]
+        below += by_level.agg(lambda ratios: (ratios < 1).mean()).tolist()
+        levels: list[int] = []
+        worst = by_level.min()
+        for level in worst.index[worst > 1]:
+            levels = [*levels, int(level)] if levels and level == levels[-1] + 1 else [int(level)]
+            runs.append((len(levels), float(worst[levels].min()), float(temperature), levels))
+    if not runs:
+        return (Verdict.DISAGREES if below and min(below) > 0.5 else Verdict.UNDECIDED), [], np.nan, np.nan
+    length, ratio, where, longest = max(runs, key=lambda run: run[:2])
+    return (Verdict.AGREES if length >= 2 else Verdict.UNDECIDED), longest, ratio, where
 
 
-def recurrent(visits: pd.DataFrame, base: tuple[float, float], shuffled: tuple[float, float]) -> Verdict:
-    """S4: from recurrence counts of chains with other starts, and intervals of the share of politics in shuffled and in whole passages of other topics.
+def recurrent(visits: pd.DataFrame, share: Interval, base: Interval, shuffled: Interval, long_enough: bool) -> Verdict:
+    """S4: from the recurrence counts of chains with other starts, estimates with interval of their share of time and of the two nulls, and whether runs are long enough to disagree.
 
-    `visits` has `entries`, `returns`, `share`, `ends_inside`.
+    `visits` has `passage`, `visited`, `entries`, `returns`, `share`, `ends_inside`.
     """
-    share = float(visits["share"].mean())
-    if share <= max(base[1], shuffled[1]):
-        return Verdict.DISAGREES
-    returning = float((visits["returns"] > 0).mean())
-    ending = float(visits["ends_inside"].mean())
-    spread = 2 * np.sqrt(max(share * (1 - share), 1e-9) / len(visits))
-    if returning > 0 and visits["entries"].mean() > 1 and ending <= share + spread:
-        return Verdict.AGREES
-    return Verdict.UNDECIDED
+    _, low, high = share
+    if not visits["visited"].any() or high < min(base[0], shuffled[0]):
+        return Verdict.DISAGREES if long_enough else Verdict.UNDECIDED
+    if low <= max(base[2], shuffled[2]):
+        return Verdict.UNDECIDED
+    excess = (visits["ends_inside"] - visits["share"]).groupby(visits["passage"]).mean()
+    leaves = excess.mean() <= 2 * excess.sem()
+    return Verdict.AGREES if leaves and (visits["returns"] > 0).any() and visits["entries"].mean() > 1 else Verdict.UNDECIDED

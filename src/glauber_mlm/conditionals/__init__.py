@@ -1,6 +1,6 @@
 """Families of conditionals p(x_i | rest): masked LMs, causal LMs by candidates, and solvable models."""
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
 from glauber_mlm.conditionals.restricted import Restricted
 
-__all__ = ["Conditionals", "Restricted", "check_states"]
+__all__ = ["Conditionals", "Restricted", "check_rows", "check_states", "require_certifiable"]

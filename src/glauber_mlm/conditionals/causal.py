@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, weights_digest
+from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, check_evaluation_mode, weights_digest
 from glauber_mlm.errors import UserError
 
 
@@ -30,13 +30,19 @@ class CausalCandidates:
     candidates : sequence of sequences of int
         Token ids allowed at each of the n sites.
 
+    Attributes
+    ----------
+    precision : torch.dtype
+        Of the weights; see `require_certifiable`.
+
     Raises
     ------
     UserError
-        For an empty candidate set, an unknown id, a tokenizer without a beginning-of-sequence token, or too long a sequence.
+        For a model in training mode, an empty candidate set, an unknown id, a tokenizer without a beginning-of-sequence token, or too long a sequence.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, candidates: Sequence[Sequence[int]], identity: str = "") -> None:
+        check_evaluation_mode(model)
         self.model, self.candidates = model, tuple(tuple(sorted({int(token) for token in tokens})) for tokens in candidates)
         self.length, self.vocabulary = len(self.candidates), int(model.config.vocab_size)
         limit = int(model.config.max_position_embeddings)
@@ -46,6 +52,7 @@ class CausalCandidates:
             raise UserError(f"{self.length} tokens and the beginning token do not fit the model; at least 1 and at most {limit - 1} tokens are allowed")
         if any(not tokens or not all(0 <= token < self.vocabulary for token in tokens) for tokens in self.candidates):
             raise UserError(f"give at least one candidate in [0, {self.vocabulary}) at each site")
+        self.precision = model.dtype
         self.device, self.dtype = model.device, torch.float64 if model.dtype == torch.float64 else torch.float32
         self.free_sites = torch.arange(self.length, device=self.device)
         self._start = torch.tensor([tokenizer.bos_token_id], device=self.device)
@@ -80,10 +87,15 @@ class LeftToRight:
     Parameters
     ----------
     conditionals : MaskedLanguageModel
+
+    Attributes
+    ----------
+    precision : torch.dtype
+        That of the model.
     """
 
     def __init__(self, conditionals: MaskedLanguageModel) -> None:
-        self.conditionals = conditionals
+        self.conditionals, self.precision = conditionals, conditionals.precision
 
     def log_joint(self, states: Tensor) -> Tensor:
         """Log probabilities of whole sequences, in nats: float64, shape (B,). Takes n rows a sequence."""

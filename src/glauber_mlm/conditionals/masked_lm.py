@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from glauber_mlm.errors import UserError
 
 _UNUSED = re.compile(r"^(?:\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 HEAD_TOLERANCE = 1e-5
+PROBED_TOKENS = 8  # of the sequence on which the head is compared with the full forward
+# What a configuration says beside the law. The dtype is that of the weights, which are hashed with it.
+_NO_PART_OF_THE_LAW = {"name_or_path", "dtype", "torch_dtype", "attn_implementation", "transformers_version", "architectures"}
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,17 @@ class MaskedLanguageModel:
     extra_barred : iterable of int
         Further ids never to sample.
     identity : str
-        Fingerprint of the weights, from `glauber_mlm.models.load`; hashed from the weights if empty.
+        Fingerprint of the weights and the configuration, from `glauber_mlm.models.load`; computed by `weights_digest` if empty.
+
+    Attributes
+    ----------
+    precision : torch.dtype
+        Of the weights. Rows are float32 for a bfloat16 model too, so `dtype` does not tell; see `require_certifiable`.
 
     Raises
     ------
     UserError
-        If the tokenizer has no mask token or the sequence is longer than the model takes.
+        If the model is in training mode, the tokenizer has no mask token, or the sequence is longer than the model takes.
     """
 
     def __init__(
@@ -116,6 +125,7 @@ class MaskedLanguageModel:
     ) -> None:
         if tokenizer.mask_token_id is None:
             raise UserError("the tokenizer has no mask token, so the model gives no conditionals; choose a masked language model")
+        check_evaluation_mode(model)
         self.model, self.tokenizer = model, tokenizer
         self.frame = default_frame(tokenizer) if frame is None else frame
         self.length = int(length)
@@ -125,7 +135,7 @@ class MaskedLanguageModel:
                 f"{length} tokens make {total} with the frame; the model takes at least 1 free token and at most {limit} in all: "
                 f"choose a length up to {limit - total + self.length}"
             )
-        self.device = model.device
+        self.device, self.precision = model.device, model.dtype
         self.dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
         self.vocabulary = int(model.config.vocab_size)
         self.free_sites = torch.arange(self.length, device=self.device)
@@ -154,14 +164,17 @@ class MaskedLanguageModel:
         head = head_of(self.model)
         if head is None:
             return None
-        if self.model.dtype not in (torch.float32, torch.float64):
-            return copy.deepcopy(head).to(torch.float32)
-        ids = self._inputs(torch.full((1, self.length), self.mask_token, device=self.device), torch.zeros(1, dtype=torch.int64, device=self.device))
+        short = min(self.length, PROBED_TOKENS)
+        ids = self._inputs(torch.full((1, short), self.mask_token, device=self.device), torch.zeros(1, dtype=torch.int64, device=self.device))
         with torch.inference_mode():
             ours = head(self.model.base_model(input_ids=ids).last_hidden_state)
             theirs = self.model(input_ids=ids).logits
-        agree = ours.shape == theirs.shape and float((ours - theirs).abs().max()) <= HEAD_TOLERANCE
-        return head if agree else None
+        low = self.precision not in (torch.float32, torch.float64)
+        # The same operations on the same shapes: what may differ is the last digit of the largest logit.
+        tolerance = torch.finfo(self.precision).eps * float(theirs.abs().max()) if low else HEAD_TOLERANCE
+        if ours.shape != theirs.shape or not float((ours - theirs).abs().max()) <= tolerance:
+            return None
+        return copy.deepcopy(head).to(torch.float32) if low else head
 
     def _inputs(self, states: Tensor, sites: Tensor) -> Tensor:
         count = len(states)
@@ -196,9 +209,24 @@ class MaskedLanguageModel:
         return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False, clean_up_tokenization_spaces=self._wordpiece)
 
 
+def check_evaluation_mode(model: nn.Module) -> None:
+    """Refuse a model any part of which is in training mode: with dropout a row would be another one each time.
+
+    Raises
+    ------
+    UserError
+    """
+    training = [name for name, module in model.named_modules() if module.training]
+    if training:
+        raise UserError(f"the model is in training mode ({training[0] or type(model).__name__}), so its rows may be random; call model.eval() first")
+
+
 def weights_digest(model: PreTrainedModel) -> str:
-    """SHA-256 of the parameters and buffers, names and dtypes included."""
+    """SHA-256 of the parameters and buffers, names and dtypes included, and of what the configuration says of the law (heads, activation, ...)."""
     digest = hashlib.sha256()
+    if getattr(model, "config", None) is not None:
+        law = {key: value for key, value in model.config.to_dict().items() if key.lstrip("_") not in _NO_PART_OF_THE_LAW}
+        digest.update(json.dumps(law, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -51,6 +52,46 @@ class Conditionals(Protocol):
             Logits at temperature 1, -inf for tokens that cannot be drawn. Only differences within a row mean anything.
         """
         ...
+
+
+def require_certifiable(conditionals: Conditionals) -> None:
+    """Refuse conditionals whose weights are in a precision too low for certificates.
+
+    Judged by `precision`, the dtype of the weights, where conditionals have one: rows of a bfloat16 model are float32 and do not tell. By `dtype` otherwise.
+
+    Raises
+    ------
+    UserError
+        Unless the precision is float32 or float64.
+    """
+    precision = getattr(conditionals, "precision", None) or conditionals.dtype
+    if precision not in (torch.float32, torch.float64):
+        name = str(precision).removeprefix("torch.")
+        raise UserError(f"certificates are computed in float32 or float64, not {name}; load the model with dtype float32")
+
+
+def check_rows(rows: Tensor, sites: Tensor, name: str, numbers: Sequence[int] | Tensor) -> None:
+    """Refuse rows of logits that are no conditionals.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, V)
+    sites : Tensor of int64, shape (B,)
+    name : str
+        What the rows belong to: "context", "state", "rectangle".
+    numbers : sequence of int, length B
+        The number of that for each row.
+
+    Raises
+    ------
+    UserError
+        Naming the first row that holds NaN or +inf, or bars every token.
+    """
+    bad = torch.nonzero(~torch.isfinite(rows.amax(dim=1)))[:, 0].tolist()  # the maximum of a row passes on NaN
+    if bad:
+        row, number, site = rows[bad[0]], int(numbers[bad[0]]), int(sites[bad[0]])
+        reason = "are NaN" if bool(torch.isnan(row).any()) else "are +inf" if bool(torch.isposinf(row).any()) else "bar every token"
+        raise UserError(f"{name} {number}: logits at site {site} {reason}; check the model's weights and dtype")
 
 
 def check_states(conditionals: Conditionals, states: Tensor) -> None:

@@ -40,6 +40,7 @@ class Restricted:
         self.inner = conditionals
         self.length, self.vocabulary = conditionals.length, conditionals.vocabulary
         self.device, self.dtype = conditionals.device, conditionals.dtype
+        self.precision = getattr(conditionals, "precision", None) or conditionals.dtype
         self.free_sites = torch.tensor(sites, dtype=torch.int64, device=self.device)
         self.allowed = None if allowed is None else tuple(tuple(int(token) for token in tokens) for tokens in allowed)
         self._barred: Tensor | None = None

@@ -33,7 +33,7 @@ class SolvableModel:
     device : torch.device or str
     """
 
-    dtype = torch.float64
+    dtype = precision = torch.float64
 
     def __init__(self, length: int, vocabulary: int, description: str, device: torch.device | str = "cpu") -> None:
         if length < 1 or vocabulary < 2:

@@ -44,18 +44,19 @@ def pca_trajectories(
     return figure
 
 
-def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], level: float, likelihood: pd.DataFrame) -> Figure:
-    """Distance to the start by temperature, and pseudo-log-likelihood of starts, ends and shuffled ends."""
+def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], level: float, share: float, likelihood: pd.DataFrame) -> Figure:
+    """Distance to the start by temperature, with the unrelated level and a share of it, and pseudo-log-likelihood of starts, ends and shuffled ends."""
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
     for index, (temperature, values) in enumerate(sorted(drifts.items())):
         mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
         axes[0].plot(times, mean, color=f"C{index}", label=rf"$\tau$ = {temperature:g}")
         axes[0].fill_between(times, mean - 2 * error, mean + 2 * error, color=f"C{index}", alpha=0.15, lw=0)
     axes[0].axhline(level, color="0.4", lw=0.8, ls="--", label="unrelated passages")
+    axes[0].axhline(share * level, color="0.4", lw=0.8, ls=":", label=f"{share:g} of that")
     axes[0].set(xlabel="steps", ylabel="mean cosine distance to the start")
     axes[0].legend(fontsize=8)
     seaborn.stripplot(data=likelihood, x="temperature", y="value", hue="texts", dodge=True, size=3.5, ax=axes[1])
-    axes[1].set(xlabel=r"temperature $\tau$", ylabel="log-likelihood per token (nats)")
+    axes[1].set(xlabel=r"temperature $\tau$", ylabel="pseudo-log-likelihood\nper token (nats)")
     axes[1].legend(fontsize=8, title=None)
     return figure
 
@@ -72,18 +73,30 @@ def hamming_raster(paths: dict[str, np.ndarray], times: np.ndarray) -> Figure:
 
 
 def dwells(table: pd.DataFrame) -> Figure:
-    """Observed dwell times against the means predicted from exact escape probabilities."""
+    """Observed dwell times against the means predicted from exact escape probabilities; dwells cut by the end of the run are left out."""
     figure, axis = plt.subplots(figsize=(WIDTH * 0.62, 3.8))
+    axis.set(xlabel="predicted mean dwell, 1 / escape (steps)", ylabel="observed dwell (steps)")
     whole = table[~table["censored"]]
+    if whole.empty:
+        axis.text(0.5, 0.5, "no dwell ended within the run", ha="center", va="center", transform=axis.transAxes)
+        return figure
     predicted = 1 / whole["escape"]
     axis.scatter(predicted, whole["length"], s=9, alpha=0.4, color="C0", label="dwells in single states")
-    edges = np.quantile(predicted, np.linspace(0, 1, 9))
-    bins = whole.groupby(pd.cut(predicted, np.unique(edges), include_lowest=True), observed=True)["length"]
-    centres = predicted.groupby(pd.cut(predicted, np.unique(edges), include_lowest=True), observed=True).mean()
-    axis.errorbar(centres, bins.mean(), 2 * bins.sem(), fmt="o", color="C3", ms=5, capsize=3, label="means of eighths, ± 2 s.e.")
+    eighth = predicted.rank(method="first").sub(1).mul(8).floordiv(len(predicted))
+    means = pd.DataFrame({"predicted": predicted, "length": whole["length"]}).groupby(eighth).agg(["mean", "sem"])
+    axis.errorbar(
+        means["predicted", "mean"],
+        means["length", "mean"],
+        2 * means["length", "sem"],
+        fmt="o",
+        color="C3",
+        ms=5,
+        capsize=3,
+        label="means of eighths, ± 2 s.e.",
+    )
     line = np.array([predicted.min(), predicted.max()])
     axis.plot(line, line, color="0.3", lw=0.8, ls="--", label="observed = predicted")
-    axis.set(xscale="log", yscale="log", xlabel="predicted mean dwell, 1 / escape (steps)", ylabel="observed dwell (steps)")
+    axis.set(xscale="log", yscale="log")
     axis.legend(fontsize=8)
     return figure
 

@@ -159,7 +159,7 @@ def coalescence(
     Raises
     ------
     UserError
-        For a cap not above the lag, or starting states out of range.
+        For a cap not above the lag, starting states out of range, or a pair whose starts differ at a site that is not free: it could never meet.
     NonFiniteLogits
 
     Notes
@@ -173,6 +173,7 @@ def coalescence(
     partner = initial_state(conditionals, second, temperature)
     if len(start.tokens) != len(partner.tokens) or len(start.tokens) != len(stream.chains):
         raise UserError("give as many first states, second states and chain numbers")
+    _refuse_frozen_differences(conditionals, start.tokens, partner.tokens)
     if lag:
         start, _ = walk(conditionals, start, stream, 0, lag)
     state = PairState(start.tokens, partner.tokens, start.temperature)
@@ -214,6 +215,13 @@ def coalescence(
             if progress is not None:
                 progress(stretch)
     return Coalescence(times, met, cap, lag)
+
+
+def _refuse_frozen_differences(conditionals: Conditionals, first: Tensor, second: Tensor) -> None:
+    differs = (first != second).index_fill(1, conditionals.free_sites, False).cpu()
+    if bool(differs.any()):
+        pair, site = torch.nonzero(differs)[0].tolist()
+        raise UserError(f"pair {pair} differs at site {site}, which is not free, so it can never meet; let both starts agree at the sites that are not free")
 
 
 def _rows(state: PairState, rows: Tensor) -> PairState:

@@ -135,6 +135,8 @@ class EventDriven:
 
     Notes
     -----
+    Synchronises with the host by design: the cache and the walk through it live there, and each batch of missing rows is fetched from the device.
+
     Same law and, row for row equal logits given, same tokens as `plain.walk`. Rows computed in other batches differ by
     rounding: in float64 trajectories agree; in float32 they agree up to the first rounding tie.
     """

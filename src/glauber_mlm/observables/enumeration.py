@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.conditionals.protocol import Conditionals, check_states, require_certifiable
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.errors import UserError
 
@@ -117,8 +117,10 @@ def enumerate_logits(conditionals: Conditionals, states: Tensor | None = None) -
     Raises
     ------
     UserError
-        If the states repeat, are too many, or are left by a move of positive probability; or if logits are NaN, +inf or all -inf.
+        If the states repeat, are too many, or are left by a move of positive probability; if logits are NaN, +inf or all -inf; or for
+        weights in bfloat16.
     """
+    require_certifiable(conditionals)
     states = enumerate_states(conditionals) if states is None else states.detach().cpu()
     check_states(conditionals, states)
     if not 1 <= len(states) <= LARGEST_CHAIN:

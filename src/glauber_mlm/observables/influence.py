@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import check_temperatures, draw, prepare
 from glauber_mlm.randomness import RandomStream
@@ -74,8 +74,10 @@ def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: S
     Raises
     ------
     UserError
-        With fewer than two free sites, or where a free site has only one token that may be drawn.
+        With fewer than two free sites, where a free site has only one token that may be drawn, for weights in bfloat16, or for logits that are NaN, +inf or
+        all -inf.
     """
+    require_certifiable(conditionals)
     check_states(conditionals, states)
     states = states.to(conditionals.device)
     taus = check_temperatures(list(temperatures), len(temperatures))
@@ -86,12 +88,14 @@ def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: S
     total = np.zeros_like(worst)
     sites = torch.tensor(free, device=states.device)
 
-    def rows(tokens: Tensor, places: Tensor) -> Tensor:
-        return torch.cat([conditionals.logits(tokens[s : s + batch], places[s : s + batch]) for s in range(0, len(tokens), batch)])
+    def rows(tokens: Tensor, places: Tensor, context: int) -> Tensor:
+        found = torch.cat([conditionals.logits(tokens[s : s + batch], places[s : s + batch]) for s in range(0, len(tokens), batch)])
+        check_rows(found, places, "context", [context] * len(found))
+        return found
 
     for k, state in enumerate(states):
         uniforms = RandomStream(seed, [k]).blocks(0, len(free), states.device)[:, 0]
-        base = rows(state.expand(len(free), -1), sites)
+        base = rows(state.expand(len(free), -1), sites, k)
         own = base.scatter(1, state[sites][:, None], float("-inf"))
         uniform_rows = torch.where(torch.isfinite(own), torch.zeros_like(own), own)
         one = torch.ones(len(free), dtype=torch.float64, device=states.device)
@@ -104,7 +108,7 @@ def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: S
             others = [index for index in range(len(free)) if index != column]
             changed = state.repeat(2 * len(others), 1)
             changed[:, site] = changes[:, column].repeat_interleave(len(others))
-            moved = rows(changed, sites[others].repeat(2))
+            moved = rows(changed, sites[others].repeat(2), k)
             for t, tau in enumerate(taus.tolist()):
                 after = _law(moved, tau).view(2, len(others), -1)
                 distance = 0.5 * (after - laws[t][others]).abs().sum(dim=2, dtype=torch.float64).cpu().numpy()

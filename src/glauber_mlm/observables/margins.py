@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
 from glauber_mlm.kernels.sampling import check_temperatures, prepare
 
 
@@ -50,7 +50,13 @@ def local_view(conditionals: Conditionals, states: Tensor, temperatures: Sequenc
     ----------
     states : Tensor of int64, shape (K, n)
     temperatures : sequence of float
+
+    Raises
+    ------
+    UserError
+        For weights in bfloat16, states or temperatures out of range, or logits that are NaN, +inf or all -inf.
     """
+    require_certifiable(conditionals)
     check_states(conditionals, states)
     states = states.to(conditionals.device)
     taus = check_temperatures(list(temperatures), len(temperatures))
@@ -62,6 +68,7 @@ def local_view(conditionals: Conditionals, states: Tensor, temperatures: Sequenc
     for start in range(0, len(tokens), batch):
         part = slice(start, start + batch)
         rows = conditionals.logits(tokens[part], places[part])
+        check_rows(rows, places[part], "state", torch.arange(start, start + len(rows)) // sites)
         own = tokens[part].gather(1, places[part, None])
         others = rows.scatter(1, own, float("-inf"))
         margins.append((rows.gather(1, own)[:, 0].double() - others.amax(dim=1).double()).cpu())

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import draw, prepare
 from glauber_mlm.randomness import RandomStream
@@ -75,8 +75,10 @@ def draw_rectangles(conditionals: Conditionals, states: Tensor, *, seed: int, al
     Raises
     ------
     UserError
-        With fewer than two free sites, for an unknown way to draw, or where only one token may be drawn.
+        With fewer than two free sites, for an unknown way to draw, where only one token may be drawn, for weights in bfloat16, or for logits that are NaN, +inf
+        or all -inf.
     """
+    require_certifiable(conditionals)
     check_states(conditionals, states)
     free = conditionals.free_sites
     if len(free) < 2:
@@ -94,6 +96,7 @@ def draw_rectangles(conditionals: Conditionals, states: Tensor, *, seed: int, al
         for start in range(0, len(states), batch):
             part = slice(start, start + batch)
             rows = conditionals.logits(states[part], sites[part])
+            check_rows(rows, sites[part], "rectangle", range(start, start + len(rows)))
             rows = rows.scatter(1, states[part].gather(1, sites[part, None]), float("-inf"))
             if alternatives == "uniform":
                 rows = torch.where(torch.isfinite(rows), torch.zeros_like(rows), rows)
@@ -120,15 +123,19 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
     Raises
     ------
     UserError
-        If a conditional of a rectangle gives one of its tokens probability zero: delta is not defined there.
+        If a conditional of a rectangle gives one of its tokens probability zero: delta is not defined there. For weights in bfloat16, or logits that are NaN,
+        +inf or all -inf.
     """
+    require_certifiable(conditionals)
     results = []
     for start in range(0, len(rectangles), batch):
         part = rectangles.take(slice(start, start + batch))
+        numbers = range(start, start + len(part))
         a, b = part.states.gather(1, part.i[:, None]), part.states.gather(1, part.j[:, None])
 
-        def odds(states: Tensor, sites: Tensor, new: Tensor, old: Tensor) -> Tensor:
+        def odds(states: Tensor, sites: Tensor, new: Tensor, old: Tensor, numbers: range = numbers) -> Tensor:
             rows = conditionals.logits(states, sites)
+            check_rows(rows, sites, "rectangle", numbers)
             return rows.gather(1, new[:, None])[:, 0].double() - rows.gather(1, old)[:, 0].double()
 
         first = odds(part.corner(False, False), part.i, part.a_new, a) + odds(part.corner(True, False), part.j, part.b_new, b)
@@ -155,7 +162,15 @@ def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles,
     Returns
     -------
     Tensor of float64, shape (R,), on the CPU
+
+    Raises
+    ------
+    UserError
+        If it is a method of conditionals in bfloat16.
     """
+    owner = getattr(log_joint, "__self__", None)
+    if hasattr(owner, "precision"):
+        require_certifiable(owner)
     corners = {(p, q): rectangles.corner(p, q) for p in (False, True) for q in (False, True)}
     edges = (((True, False), (False, False)), ((True, True), (True, False)), ((False, True), (False, False)), ((True, True), (False, True)))
     ratios = []
@@ -167,10 +182,21 @@ def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles,
     return ratios[0] + ratios[1] - ratios[2] - ratios[3]
 
 
-def mean_interval(values: Tensor | np.ndarray, seed: int, level: float = 0.95, resamples: int = 2000) -> tuple[float, float, float]:
-    """Mean and percentile-bootstrap interval of independent values."""
+def mean_interval(
+    values: Tensor | np.ndarray, seed: int, groups: np.ndarray | None = None, level: float = 0.95, resamples: int = 2000
+) -> tuple[float, float, float]:
+    """Mean and percentile-bootstrap interval.
+
+    Parameters
+    ----------
+    groups : ndarray of shape (K,), optional
+        Whole groups are resampled: values of one group (rectangles on one passage, say) are not independent. Default: each value is its own group.
+    """
     values = np.asarray(values, dtype=np.float64)
+    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums, counts = np.bincount(index, values), np.bincount(index)
     draws = np.random.Generator(np.random.Philox(key=[seed, 2**34]))
-    means = values[draws.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
+    chosen = draws.integers(len(sums), size=(resamples, len(sums)))
+    means = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(values.mean()), float(low), float(high)

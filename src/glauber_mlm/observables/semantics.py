@@ -19,7 +19,7 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.observables.survival import check_level, wilson_interval
 
 Floats = NDArray[np.float64]
-_HITTING = 0x68697474  # keeps these draws apart from every other use of the same seed
+_HITTING, _MEAN = 0x68697474, 0x6D65616E  # keep these draws apart from every other use of the same seed
 
 
 class Embedder(Protocol):
@@ -166,9 +166,9 @@ def semantic_hitting_time(
 def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None = None, tail: float = 0.1) -> pd.DataFrame:
     """How often each chain enters a region, returns to it, and ends in it.
 
-    A chain is inside from a recorded time at which its score is above `threshold` until one at which it is at or below `exit_threshold`. What happens
-    between recorded times is not seen, so all counts depend on the recording interval; a lower `exit_threshold` keeps a score that hovers about the
-    threshold from being counted as many visits.
+    A visit begins at a recorded time at which the score is above `threshold` and ends at one at which it is at or below `exit_threshold`. What happens
+    between recorded times is not seen, so entries and returns depend on the recording interval; a lower `exit_threshold` keeps a score that hovers about the
+    threshold from being counted as many visits. Shares of time ask only whether the score is above `threshold`, so that they compare with `null_share`.
 
     Parameters
     ----------
@@ -184,7 +184,8 @@ def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None
     -------
     DataFrame, a row for each chain
         `starts_inside`; `entries` (times at which it comes in from outside); `returns` (entries after it had been inside before, at the start included);
-        `visited` (was ever inside); `share` (of the recorded times inside); `ends_inside` (at the last time); `final_share` (of the times of the tail).
+        `visited` (was ever above the threshold); `share` (of the recorded times above it); `ends_inside` (above it at the last time); `final_share` (of the
+        times of the tail above it).
     """
     values = np.asarray(scores, dtype=np.float64)
     leave = threshold if exit_threshold is None else exit_threshold
@@ -192,10 +193,11 @@ def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None
         raise UserError(f"recurrence needs finite scores of shape (chains, times), not {values.shape}")
     if leave > threshold or not 0 < tail <= 1:
         raise UserError("the exit threshold must not exceed the threshold, and the tail must lie in (0, 1]")
-    decided = (values > threshold) | (values <= leave)
+    above = values > threshold
+    decided = above | (values <= leave)
     decided[:, 0] = True  # between the thresholds at the start counts as outside
     latest = np.maximum.accumulate(np.where(decided, np.arange(values.shape[1]), 0), axis=1)
-    inside = np.take_along_axis(values > threshold, latest, axis=1)
+    inside = np.take_along_axis(above, latest, axis=1)
     entries = (inside[:, 1:] & ~inside[:, :-1]).sum(axis=1)
     visited = inside.any(axis=1)
     last = max(1, round(tail * values.shape[1]))
@@ -205,11 +207,40 @@ def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None
             "entries": entries,
             "returns": entries - (visited & ~inside[:, 0]),
             "visited": visited,
-            "share": inside.mean(axis=1),
-            "ends_inside": inside[:, -1],
-            "final_share": inside[:, -last:].mean(axis=1),
+            "share": above.mean(axis=1),
+            "ends_inside": above[:, -1],
+            "final_share": above[:, -last:].mean(axis=1),
         }
     )
+
+
+def mean_interval(values: ArrayLike, seed: int = 0, *, resamples: int = 4000, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of independent values with its bootstrap percentile interval.
+
+    Parameters
+    ----------
+    values : array, shape (k,)
+        At least one; the interval of one is infinite, for nothing says how far it varies.
+    seed : int
+        Not negative.
+    resamples : int
+    confidence : float
+
+    Returns
+    -------
+    mean, low, high : float
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+        raise UserError(f"a mean needs finite values of shape (k,), at least one, not {sample.shape}")
+    check_level(confidence)
+    if sample.size == 1:
+        return float(sample[0]), -math.inf, math.inf
+    generator = np.random.Generator(np.random.Philox([seed, _MEAN]))
+    counts = generator.multinomial(len(sample), np.full(len(sample), 1 / len(sample)), size=resamples)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(counts @ sample / len(sample), [tail, 1 - tail])
+    return float(sample.mean()), float(low), float(high)
 
 
 def null_share(scores: ArrayLike, threshold: float) -> tuple[float, float, float]:

@@ -16,6 +16,9 @@ from scipy import stats
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.paths import Integers, SojournPath
 
+TRAP_STEPS = 100  # the shortest stay that claim S2 calls a trap
+TRAP_RATIO = 10.0  # and the least multiple of the median stay of its chain
+
 
 @dataclass(frozen=True)
 class Stay:

@@ -128,10 +128,17 @@ def accuracy_table(predicted: Sequence[str], labels: Sequence[str], groups: Sequ
     return pd.DataFrame(rows, columns=["label", "texts", "passages", "correct", "accuracy", "low", "high"])
 
 
-def cross_validated_report(embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str], folds: int = 4, strength: float = 10.0) -> pd.DataFrame:
-    """Accuracy by cross-validation in which whole passages are held out.
+def cross_validated_probabilities(
+    embeddings: ArrayLike,
+    labels: Sequence[str],
+    groups: Sequence[str],
+    trained: ArrayLike | None = None,
+    folds: int = 4,
+    strength: float = 10.0,
+) -> Floats:
+    """Class probabilities of every text from a scorer that has seen neither it nor any other text of its passage.
 
-    A passage and every text made from it are all in training or all held out, so the scorer is never tested on words it has learnt. Folds are balanced over
+    A passage and every text made from it are all in training or all held out, so no text is scored by words that the scorer has learnt. Folds are balanced over
     labels and do not depend on a seed.
 
     Parameters
@@ -141,6 +148,8 @@ def cross_validated_report(embeddings: ArrayLike, labels: Sequence[str], groups:
         Topics and ``"none of these"``.
     groups : sequence of str, length k
         The passage each text was made from; one of its own for a random-token text.
+    trained : array of bool, shape (k,), optional
+        Texts that the scorers are trained on; the others are only scored. All by default.
     folds : int
         2 to the number of passages.
     strength : float
@@ -148,20 +157,23 @@ def cross_validated_report(embeddings: ArrayLike, labels: Sequence[str], groups:
 
     Returns
     -------
-    DataFrame
-        As from `accuracy_table`.
+    float64 array, shape (k, number of classes)
+        Columns as `TopicScorer.classes`: topics in alphabetical order, then ``"none of these"``.
     """
     values, topics, sources = _matrix(embeddings), np.asarray(labels, dtype=str), np.asarray(groups, dtype=str)
-    if not len(values) == len(topics) == len(sources):
+    learnt = np.ones(len(values), dtype=bool) if trained is None else np.asarray(trained, dtype=bool)
+    if not len(values) == len(topics) == len(sources) == len(learnt):
         raise UserError(f"{len(values)} embeddings, {len(topics)} labels and {len(sources)} passages must be as many")
     if NONE_OF_THESE not in topics:
         raise UserError(f"cross-validation needs texts labelled {NONE_OF_THESE!r} as well as topics")
-    fewest = min(len(set(sources[topics == topic])) for topic in set(topics))
+    fewest = min(len(set(sources[learnt & (topics == topic)])) for topic in set(topics))
     if not 2 <= folds <= fewest:
         raise UserError(f"folds={folds} is out of range; give 2 to {fewest}, the passages of the smallest class")
-    predicted = np.empty(len(topics), dtype=object)
+    classes = [*sorted(set(topics) - {NONE_OF_THESE}), NONE_OF_THESE]
+    found = np.zeros((len(topics), len(classes)))
     for train, held_out in StratifiedGroupKFold(n_splits=folds).split(values, topics, sources):
+        train = train[learnt[train]]
         nothing = topics[train] == NONE_OF_THESE
         scorer = TopicScorer(strength).fit(values[train][~nothing], topics[train][~nothing].tolist(), values[train][nothing])
-        predicted[held_out] = scorer.predict(values[held_out])
-    return accuracy_table(predicted.tolist(), topics.tolist(), sources.tolist())
+        found[np.ix_(held_out, [classes.index(name) for name in scorer.classes])] = scorer.predict_proba(values[held_out])
+    return found

@@ -16,15 +16,18 @@ from torch import Tensor
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.kernels.sampling import prepare
 from glauber_mlm.observables.margins import local_view
-from glauber_mlm.observables.semantics import null_share, recurrence
-from glauber_mlm.observables.stays import DwellTest, dwell_test, dwell_times, longest_stays
+from glauber_mlm.observables.semantics import mean_interval, null_share, recurrence
+from glauber_mlm.observables.stays import TRAP_RATIO, TRAP_STEPS, DwellTest, dwell_test, dwell_times, longest_stays
 from glauber_mlm.observables.survival import wilson_interval
-from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, cross_validated_report
+from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
 from glauber_mlm.passages import Passage
+from glauber_mlm.runs.cells import digest, engine_digest
 from glauber_mlm.runs.chains import run_chains, states_along
 from glauber_mlm.studies.starts import cell_chains
 
 Embed = Callable[[list[str]], np.ndarray]
+IDENTITY_SHARE = 0.9  # of the unrelated level: a chain that far from its start, on average, has lost its identity
+_CHUNK_STEPS = 2000  # not a function of the steps, so that a longer run goes on from a shorter one
 _SHUFFLE, _RANDOM = 2**38, 2**38 + 1
 
 
@@ -80,31 +83,36 @@ class TopicStudy:
         Trained on all passages.
     held_out : DataFrame
         Accuracy by topic on passages left out of training (cross-validation by passage).
-    shuffled_scores : ndarray, shape (passages, classes)
-        Scores of token-shuffled passages: the null of the recurrence counts.
+    passage_scores : ndarray, shape (passages, classes)
+        Scores of the passages, each by a scorer that has not seen it.
+    shuffled_scores : ndarray, shape (passages // 2, classes)
+        Scores of every second token-shuffled passage, from the second on, each by a scorer that has seen neither it nor its passage.
     """
 
     scorer: TopicScorer
     held_out: pd.DataFrame
+    passage_scores: np.ndarray
     shuffled_scores: np.ndarray
 
 
 def topic_study(conditionals: MaskedLanguageModel, states: Tensor, passages: Sequence[Passage], embed: Embed, seed: int) -> TopicStudy:
     """Train the scorer on passages cut to n tokens, with random-token texts and half of the shuffled passages as none-of-these.
 
-    The other half of the shuffled passages gives the null.
+    The other half of the shuffled passages is never trained on.
     """
     words = [conditionals.decode(row) for row in states]
     mixed = [conditionals.decode(row) for row in shuffled(conditionals, states, seed)]
     noise = [conditionals.decode(row) for row in random_states(conditionals, len(states) // 2, seed)]
-    vectors = embed(words + mixed + noise)
-    plain, mixed_vectors, noise_vectors = np.split(vectors, [len(words), len(words) + len(mixed)])
-    topics = [passage.topic for passage in passages]
-    scorer = TopicScorer().fit(plain, topics, np.concatenate([mixed_vectors[::2], noise_vectors]))
-    labels = topics + [NONE_OF_THESE] * (len(mixed_vectors[::2]) + len(noise))
-    groups = [passage.id for passage in passages] + [passage.id for passage in passages[::2]] + [f"random-{k}" for k in range(len(noise))]
-    report = cross_validated_report(np.concatenate([plain, mixed_vectors[::2], noise_vectors]), labels, groups)
-    return TopicStudy(scorer, report, scorer.predict_proba(mixed_vectors[1::2]))
+    texts = words + mixed[::2] + noise + mixed[1::2]  # the last are only scored
+    vectors = embed(texts)
+    topics, names = [passage.topic for passage in passages], [passage.id for passage in passages]
+    labels = topics + [NONE_OF_THESE] * (len(texts) - len(words))
+    groups = names + names[::2] + [f"random-{k}" for k in range(len(noise))] + names[1::2]
+    learnt = len(texts) - len(mixed[1::2])
+    scorer = TopicScorer().fit(vectors[: len(words)], topics, vectors[len(words) : learnt])
+    unseen = cross_validated_probabilities(vectors, labels, groups, np.arange(len(texts)) < learnt)
+    named = [scorer.classes[code] for code in unseen[:learnt].argmax(axis=1)]
+    return TopicStudy(scorer, accuracy_table(named, labels[:learnt], groups[:learnt]), unseen[: len(words)], unseen[learnt:])
 
 
 def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch: int = 256) -> np.ndarray:
@@ -126,7 +134,7 @@ def stay_table(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, tempe
     Returns
     -------
     DataFrame
-        `chain`, `start`, `length` (steps), `local_margin` (nats), `argmax_fraction`, `escape` (exact one-step probability of leaving the
+        `chain`, `start`, `length` (steps), `censored` (lasted to the end of the record), `local_margin` (nats), `argmax_fraction`, `escape` (exact one-step probability of leaving the
         *centre*, a single state), `predicted` (its mean dwell, 1 / escape, in steps), `ratio` (length / median stay of that chain among those of at least
         one sweep), `kind` ("perfect" if every token is the argmax of its conditional, else "approximate"), `text`; longest first.
     """
@@ -137,9 +145,11 @@ def stay_table(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, tempe
         typical = float(np.median([stay.length for stay in stays])) if stays else math.nan
         for stay in sorted(stays, key=lambda item: -item.length)[:top]:
             if stay.length >= minimum:
-                rows.append({"chain": chain, "start": int(stay.start), "length": int(stay.length), "ratio": stay.length / typical})
+                rows.append(
+                    {"chain": chain, "start": int(stay.start), "length": int(stay.length), "censored": bool(stay.censored), "ratio": stay.length / typical}
+                )
                 centres.append(np.asarray(stay.centre))
-    columns = ["chain", "start", "length", "ratio", "local_margin", "argmax_fraction", "escape", "predicted", "kind", "text"]
+    columns = ["chain", "start", "length", "censored", "ratio", "local_margin", "argmax_fraction", "escape", "predicted", "kind", "text"]
     if not rows:
         return pd.DataFrame(columns=columns)
     states = torch.from_numpy(np.stack(centres).astype(np.int64))
@@ -221,12 +231,27 @@ def exclamation_drift(
     return pd.DataFrame(rows)
 
 
-def run(folder: Path, conditionals: MaskedLanguageModel, starts: Tensor, temperature: float, steps: int, seed: int, model: dict) -> xarray.Dataset:
-    """Chains of one temperature, with randomness of their own, streamed to `folder` by the event-driven kernel."""
+def describe_drift(levels: Sequence[int], worst: float, temperature: float) -> str:
+    """The run of consecutive levels that `book.rules.drift_upwards` found, in words."""
+    if not levels:
+        return 'at no level do all sampled states drift towards more "!"'
+    with np.errstate(over="ignore"):
+        bound = float(np.float64(worst) ** len(levels))
+    named = f"level N = {levels[0]}" if len(levels) == 1 else f"levels N = {levels[0]} to {levels[-1]}"
+    return f"{named} at tau = {temperature:g}, worst ratio r = {worst:.3g}, r^(w+1) = r^{len(levels)} = {bound:.3g}"
+
+
+def run(results: Path, conditionals: MaskedLanguageModel, starts: Tensor, temperature: float, steps: int, seed: int, model: dict) -> xarray.Dataset:
+    """Chains of one temperature, with randomness of their own, by the event-driven kernel.
+
+    They are streamed to a folder in `results` that is named by what decides them, the number of steps apart: other parameters find another folder, and more
+    steps go on from the steps that are there.
+    """
     numbers = cell_chains(conditionals.length, temperature, len(starts))
-    return run_chains(
-        folder, conditionals, starts, temperature, seed=seed, steps=steps, chains=numbers, chunk_steps=min(steps, 2000), kernel="event", model=model
-    )
+    content = {"seed": seed, "chains": list(numbers), "initial": starts.tolist(), "chunk_steps": _CHUNK_STEPS, "temperature": temperature}
+    name = digest({**content, "conditionals": conditionals.fingerprint, "model": model, "engine": engine_digest()})[:12]
+    folder = results / f"chains-{temperature:g}-{name}"
+    return run_chains(folder, conditionals, starts, temperature, seed=seed, steps=steps, chains=numbers, chunk_steps=_CHUNK_STEPS, kernel="event", model=model)
 
 
 def hamming_to_start(path: Trajectories) -> np.ndarray:
@@ -254,48 +279,73 @@ def likelihoods(conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[fl
     return pd.concat(parts, ignore_index=True)
 
 
-def identity(drifts: dict[float, np.ndarray], level: float, level_error: float, likelihood: pd.DataFrame) -> tuple[dict[float, bool], dict[float, bool]]:
-    """By temperature: whether the mean distance comes within two standard errors of the unrelated level over the last tenth of the record, and whether the ends
-    are likelier than their shuffled selves (paired, two standard errors)."""
-    reached, coherent = {}, {}
+def _late_distance(values: np.ndarray) -> tuple[float, float]:
+    """Mean distance to the start over the last tenth of the record, and its standard error over chains."""
+    late = values[:, -max(1, values.shape[1] // 10) :].mean(axis=1)
+    return float(late.mean()), float(late.std(ddof=1)) / math.sqrt(len(late))
+
+
+def identity(
+    drifts: dict[float, np.ndarray], level: float, level_error: float, likelihood: pd.DataFrame
+) -> tuple[dict[float, bool], dict[float, bool], dict[float, bool]]:
+    """Whether chains have lost their start, and whether they are still text, by temperature.
+
+    Returns
+    -------
+    reached, below : dict of bool
+        Whether the mean distance over the last tenth of the record is at least `IDENTITY_SHARE` of the unrelated level, or below it, by two standard errors of
+        the difference. Neither where the chains are too few to tell.
+    coherent : dict of bool
+        Whether the ends are likelier than their shuffled selves, by two standard errors of the paired difference.
+    """
+    reached, below, coherent = {}, {}, {}
     for temperature, values in drifts.items():
-        late = values[:, -max(1, values.shape[1] // 10) :].mean(axis=1)
-        error = math.hypot(float(late.std(ddof=1)) / math.sqrt(len(late)), level_error)
-        reached[temperature] = bool(late.mean() >= level - 2 * error)
+        late, spread = _late_distance(values)
+        error = math.hypot(spread, IDENTITY_SHARE * level_error)
+        reached[temperature] = late - 2 * error >= IDENTITY_SHARE * level
+        below[temperature] = late + 2 * error < IDENTITY_SHARE * level
         wide = likelihood[likelihood["temperature"] == temperature].pivot(index="chain", columns="texts", values="value")
         gain = wide["ends"] - wide["ends, shuffled"]
         coherent[temperature] = bool(gain.mean() > 2 * gain.std(ddof=1) / math.sqrt(len(gain)))
-    return reached, coherent
+    return reached, below, coherent
 
 
 def identity_table(drifts: dict[float, np.ndarray], likelihood: pd.DataFrame) -> pd.DataFrame:
-    """Final mean distance and mean log-likelihoods by temperature."""
+    """Late mean distance and mean pseudo-log-likelihoods by temperature, columns named for a reader."""
     wide = likelihood.groupby(["temperature", "texts"])["value"].mean().unstack().reset_index()
-    late = {temperature: float(values[:, -max(1, values.shape[1] // 10) :].mean()) for temperature, values in drifts.items()}
-    wide.insert(1, "distance to the start, last tenth", [late[temperature] for temperature in wide["temperature"]])
-    return wide.rename(columns={kind: f"{kind}: nats per token" for kind in ("starts", "ends", "ends, shuffled")})
+    late = [_late_distance(drifts[temperature]) for temperature in wide["temperature"]]
+    wide.insert(1, "distance to the start", [mean for mean, _ in late])
+    wide.insert(2, "its standard error", [error for _, error in late])
+    return wide.rename(columns={"temperature": "τ", **{kind: f"{kind} (nats per token)" for kind in ("starts", "ends", "ends, shuffled")}})
 
 
 def describe_identity(drifts: dict[float, np.ndarray], level: float) -> str:
-    """Final mean distances in words."""
-    late = {temperature: float(values[:, -max(1, values.shape[1] // 10) :].mean()) for temperature, values in sorted(drifts.items())}
-    return "mean distance to the start, last tenth: " + ", ".join(f"{value:.2f} (tau = {tau:g})" for tau, value in late.items()) + f"; unrelated {level:.2f}"
+    """Late mean distances in words."""
+    late = {temperature: _late_distance(values) for temperature, values in sorted(drifts.items())}
+    parts = ", ".join(f"{mean:.2f} ± {2 * error:.2f} (tau = {tau:g})" for tau, (mean, error) in late.items())
+    return f"mean distance to the start, last tenth: {parts}; unrelated passages {level:.2f}, {IDENTITY_SHARE:g} of that {IDENTITY_SHARE * level:.2f}"
+
+
+def _length(steps: int, censored: bool) -> str:
+    return f"{'>' if censored else ''}{steps:,}"
 
 
 def longest_for_reading(stays: pd.DataFrame, top: int) -> pd.DataFrame:
-    """The `top` longest stays at each temperature, columns named for a reader."""
+    """The `top` longest stays at each temperature, columns named for a reader; the length of one that the end of the record cut begins with ">"."""
     best = (
         stays.sort_values("length", ascending=False, kind="stable")
         .groupby("temperature")
         .head(top)
         .sort_values(["temperature", "length"], ascending=[True, False])
     )
+    best = best.assign(length=[_length(*stay) for stay in zip(best["length"], best["censored"], strict=True)])
     names = {
         "temperature": "τ",
         "length": "stay (steps)",
+        "ratio": "times the median stay of its chain",
         "kind": "kind",
         "argmax_fraction": "argmax share",
-        "local_margin": "margin (nats)",
+        "local_margin": "local margin (nats)",
         "predicted": "predicted dwell of the centre (steps)",
         "text": "text of the centre",
     }
@@ -308,9 +358,10 @@ def describe_stays(stays: pd.DataFrame, steps: int, chains: int, radius: int, sh
         return f"No stay of at least {shortest} steps within Hamming distance {radius} was found in {chains} chains of {steps:,} steps at any temperature."
     parts = []
     for temperature, part in stays.groupby("temperature"):
-        kinds = part["kind"].value_counts()
+        kinds, longest = part["kind"].value_counts(), part.loc[part["length"].idxmax()]
         parts.append(
-            f"at τ = {temperature:g} {kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate, the longest {part['length'].max():,} steps"
+            f"at τ = {temperature:g} {kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate, "
+            f"the longest {_length(int(longest['length']), bool(longest['censored']))} steps"
         )
     return (
         f"Among the five longest stays of each chain, those of at least {shortest} steps within Hamming distance {radius} are: "
@@ -320,17 +371,21 @@ def describe_stays(stays: pd.DataFrame, steps: int, chains: int, radius: int, sh
 
 
 def count_stays(stays: pd.DataFrame) -> str:
-    """Counts for the ledger."""
+    """Counts of the stays that claim S2 calls traps, for the ledger."""
     if stays.empty:
         return "no stay of at least the shortest length"
-    kinds = stays["kind"].value_counts()
-    return f"{kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate stays, longest {int(stays['length'].max())} steps"
+    kinds = stays.loc[(stays["length"] >= TRAP_STEPS) & (stays["ratio"] >= TRAP_RATIO), "kind"].value_counts()
+    longest = stays.loc[stays["length"].idxmax()]
+    return (
+        f"{kinds.get('perfect', 0)} perfect and {kinds.get('approximate', 0)} approximate stays of at least {TRAP_STEPS} steps and {TRAP_RATIO:g} times the "
+        f"median stay of their chain; longest stay of all {_length(int(longest['length']), bool(longest['censored']))} steps"
+    )
 
 
 def accuracy_along(scoring: TopicStudy, path: Trajectories, topics: Sequence[str], times: Sequence[int]) -> pd.DataFrame:
     """How often the scorer still names the topic of the start, on the chains' own text after some steps.
 
-    An upper bound on its error rate: a chain may really have changed its topic.
+    What is missing to 1 bounds its error rate from above: a chain may really have changed its topic.
     """
     rows = []
     for time in times:
@@ -342,51 +397,70 @@ def accuracy_along(scoring: TopicStudy, path: Trajectories, topics: Sequence[str
             {
                 "steps": int(path.times[index]),
                 "texts": len(topics),
-                "topic of the start named": right / len(topics),
-                "low": low,
-                "high": high,
-                "none of these": sum(name == NONE_OF_THESE for name in predicted) / len(topics),
+                "topic of the start named (share)": right / len(topics),
+                "95 % from": low,
+                "95 % to": high,
+                "none of these named (share)": sum(name == NONE_OF_THESE for name in predicted) / len(topics),
             }
         )
     return pd.DataFrame(rows)
 
 
-def politics_nulls(scoring: TopicStudy, vectors: np.ndarray, passages: Sequence[Passage], threshold: float) -> dict[str, tuple[float, float, float]]:
-    """Share above the threshold, with its interval, among shuffled passages and among whole passages of other topics."""
+def politics_nulls(scoring: TopicStudy, passages: Sequence[Passage], threshold: float) -> dict[str, tuple[float, float, float]]:
+    """Share above the threshold, with its interval, among shuffled and among ordered passages of other topics, scored out of fold."""
     column = scoring.scorer.classes.index("politics")
     other = np.array([passage.topic != "politics" for passage in passages])
-    mixed = scoring.shuffled_scores[other[1::2], column]
-    return {"shuffled passages": null_share(mixed, threshold), "other topics": null_share(scoring.scorer.score(vectors[other], "politics"), threshold)}
+    found = {"shuffled passages": scoring.shuffled_scores[other[1::2], column], "other topics": scoring.passage_scores[other, column]}
+    return {name: null_share(scores, threshold) for name, scores in found.items()}
 
 
 def pooled_visits(scores: dict[float, np.ndarray], topics: Sequence[str], threshold: float) -> pd.DataFrame:
-    """`recurrence` of all chains that did not start in politics, temperatures together."""
-    other = np.array([topic != "politics" for topic in topics])
-    return pd.concat([recurrence(values[other], threshold, threshold / 2).assign(temperature=tau) for tau, values in sorted(scores.items())], ignore_index=True)
+    """`recurrence` of all chains that did not start in politics, temperatures together.
+
+    A visit ends when the score falls to half the threshold. `passage` is the place of the chain's start among the starts: chains of several temperatures share it.
+    """
+    other = np.flatnonzero([topic != "politics" for topic in topics])
+    parts = [recurrence(values[other], threshold, threshold / 2).assign(passage=other, temperature=tau) for tau, values in sorted(scores.items())]
+    return pd.concat(parts, ignore_index=True)
+
+
+def share_of_time(pooled: pd.DataFrame, seed: int) -> tuple[float, float, float]:
+    """Mean share of time above the threshold with its 95 % interval, by bootstrap over starting passages, the chains of one averaged first."""
+    mean, low, high = mean_interval(pooled.groupby("passage")["share"].mean(), seed)
+    return mean, max(low, 0.0), min(high, 1.0)
 
 
 def politics_visits(scores: dict[float, np.ndarray], topics: Sequence[str], threshold: float) -> pd.DataFrame:
     """Means of the recurrence counts by temperature, chains from other topics."""
-    pooled = pooled_visits(scores, topics, threshold)
+    groups = pooled_visits(scores, topics, threshold).groupby("temperature")
     named = {
         "entries": "entries a chain",
         "returns": "returns a chain",
-        "visited": "chains that visit",
-        "share": "share of time inside",
-        "ends_inside": "chains that end inside",
+        "visited": "chains that visit (share)",
+        "share": "time above the threshold (share)",
+        "ends_inside": "chains that end above it (share)",
     }
-    return pooled.groupby("temperature")[list(named)].mean().rename(columns=named).reset_index()
+    table = groups[list(named)].mean().rename(columns=named)
+    table.insert(0, "chains from other topics", groups.size())
+    return table.reset_index(names="τ")
 
 
 def describe_visits(pooled: pd.DataFrame) -> str:
     """For the ledger."""
-    return f"{pooled['visited'].mean():.0%} of chains from other topics visit, {pooled['returns'].gt(0).mean():.0%} return, {pooled['ends_inside'].mean():.0%} end there; share of time {pooled['share'].mean():.1%}"
+    visit, back, end = pooled["visited"].mean(), pooled["returns"].gt(0).mean(), pooled["ends_inside"].mean()
+    return f"{visit:.0%} of chains from other topics visit, {back:.0%} return, {end:.0%} end there; share of time {pooled['share'].mean():.1%}"
+
+
+def describe_share(share: tuple[float, float, float]) -> str:
+    """The share of time with its interval."""
+    mean, low, high = share
+    return f"share of time {mean:.1%} (95 % interval {low:.1%} to {high:.1%})"
 
 
 def describe_nulls(nulls: dict[str, tuple[float, float, float]]) -> str:
     """The nulls as a sentence of Markdown."""
     return (
-        "Above the threshold by chance: "
+        "Single texts above the threshold: "
         + "; ".join(f"{name} {share:.1%} (95 % interval {low:.1%} to {high:.1%})" for name, (share, low, high) in nulls.items())
         + "."
     )
