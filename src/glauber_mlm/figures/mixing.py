@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from glauber_mlm.figures.show import WIDTH
@@ -43,15 +46,14 @@ def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
     return figure
 
 
-def boundaries(frame: pd.DataFrame, known: pd.DataFrame) -> Figure:
-    """tau*(n) with its interval, model and Curie-Weiss; open ends are arrows."""
+def boundaries(frame: pd.DataFrame, known: pd.DataFrame, grid: Sequence[float], known_grid: Sequence[float]) -> Figure:
+    """tau*(n) with its interval, model and Curie-Weiss; where an interval runs off its grid of temperatures, an arrow head at the grid's end."""
     figure, axis = plt.subplots(figsize=(WIDTH * 0.7, 3.5))
-    for table, colour, label in ((frame, "C0", "the model"), (known, "C1", "Curie–Weiss")):
+    for table, temperatures, colour, label in ((frame, grid, "C0", "the model"), (known, known_grid, "C1", "Curie–Weiss")):
         inside = table[table["tau_star"].notna()]
         axis.plot(inside["n"], inside["tau_star"], "o-", color=colour, ms=5, lw=1, label=label)
-        for _, row in inside.iterrows():
-            if pd.notna(row["low"]) and pd.notna(row["high"]):
-                axis.plot([row["n"]] * 2, [row["low"], row["high"]], color=colour, lw=2, alpha=0.5)
+        for _, row in table.iterrows():
+            _interval(axis, row, min(temperatures), max(temperatures), colour)
     axis.axhline(1, color="C1", lw=0.8, ls=":")
     axis.axhspan(1.5, 2, color="0.85", zorder=0, label="paper, its models")
     axis.set(xscale="log", xlabel="length n (tokens)", ylabel=r"$\tau^*(n)$")
@@ -60,6 +62,15 @@ def boundaries(frame: pd.DataFrame, known: pd.DataFrame) -> Figure:
     axis.minorticks_off()
     axis.legend(fontsize=8)
     return figure
+
+
+def _interval(axis: Axes, row: pd.Series, lowest: float, highest: float, colour: str) -> None:
+    """The interval of one crossing, with an arrow head at each end of the grid that it runs off."""
+    low, high = (lowest if pd.isna(row["low"]) else row["low"]), (highest if pd.isna(row["high"]) else row["high"])
+    axis.plot([row["n"]] * 2, [low, high], color=colour, lw=2, alpha=0.5)
+    for end, place, marker in (("low", lowest, "v"), ("high", highest, "^")):
+        if pd.isna(row[end]):
+            axis.plot(row["n"], place, marker=marker, color=colour, ms=7, alpha=0.7)
 
 
 def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:

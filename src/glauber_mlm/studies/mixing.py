@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,24 @@ from glauber_mlm.runs.cells import CellStore
 from glauber_mlm.studies.starts import cell_chains, passage_states, starting_pairs, starting_states
 
 _MEDIANS = 2**37
+_DRIFT_CHAINS = 2048  # drift cells use the upper half of the 4,096 chain numbers of a length and temperature
+_MISSING = 0.025  # share of bootstrap resamples that may have no time within the record
+DRIFT_SWEEPS = 8  # length of a drift cell
+READINGS_PER_SWEEP = 8
+READABLE = {
+    "n": "n (tokens)",
+    "tau_star": "τ*(n)",
+    "low": "low (95 %)",
+    "high": "high (95 %)",
+    "exact": "exact τ*(n)",
+    "side": "crossing",
+    "constant": "C (steps)",
+    "chi_square": "chi-square",
+    "freedom": "degrees of freedom",
+    "p_value": "p-value",
+    "exponent_low": "exponent, low (95 %)",
+    "exponent_high": "exponent, high (95 %)",
+}
 
 
 def coalescence_cell(
@@ -74,13 +93,15 @@ def drift_cell(
 ) -> dict[str, Any]:
     """Cosine distance of the text to its start, along plain chains from passages.
 
+    The chains share passages with the coalescence cell of this length and temperature, and no randomness.
+
     Returns
     -------
     dict
         `times` (steps), `drift` (chains, times).
     """
     states, _ = starting_states(conditionals, chains, seed)
-    stream = RandomStream(seed, cell_chains(conditionals.length, temperature, chains))
+    stream = RandomStream(seed, cell_chains(conditionals.length, temperature, _DRIFT_CHAINS + chains)[_DRIFT_CHAINS:])
     state = plain.initial_state(conditionals, states, temperature)
     times, texts = [0], [[conditionals.decode(row) for row in states]]
     while times[-1] < steps:
@@ -112,29 +133,34 @@ def grid_table(cells: dict[tuple[int, float], dict[str, Any]]) -> pd.DataFrame:
 
 
 def median_logs(cell: dict[str, Any], seed: int, resamples: int = 1000) -> tuple[float, float]:
-    """Logarithm of the median meeting time and its bootstrap standard error; NaN where more than half are censored."""
+    """Logarithm of the median meeting time (NaN where more than half are censored) and its bootstrap standard error (see `_log_error`)."""
     times = np.where(cell["met"], cell["times"], np.inf)
     if not np.isfinite(np.median(times)):
         return math.nan, math.nan
     draws = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS])).integers(len(times), size=(resamples, len(times)))
-    medians = np.minimum(np.median(times[draws], axis=1), cell["cap"])
-    return float(np.log(np.median(times))), float(np.log(medians).std())
+    return float(np.log(np.median(times))), _log_error(np.median(times[draws], axis=1), cell["cap"])
 
 
-def drift_logs(cell: dict[str, Any], level: float, seed: int, resamples: int = 200) -> tuple[float, float]:
-    """The same for the semantic clock: first time at which the ensemble mean reaches `level`."""
-    drifts, times = np.asarray(cell["drift"]), cell["times"]
+def drift_logs(cell: dict[str, Any], level: float, level_error: float, seed: int, resamples: int = 1000) -> tuple[float, float]:
+    """The same for the semantic clock: first time at which the ensemble mean reaches `level`, which is itself known to `level_error` (one s.e.)."""
+    drifts, times = np.asarray(cell["drift"]), np.asarray(cell["times"], dtype=np.float64)
     hit = semantic_hitting_time(drifts, times, level, seed)
     if hit.time is None or hit.time <= 0:
         return math.nan, math.nan
     generator = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS + 1]))
-    logs = []
-    for _ in range(resamples):
-        means = drifts[generator.integers(len(drifts), size=len(drifts))].mean(axis=0)
-        above = means >= level
-        logs.append(np.log(times[int(above.argmax())] if above.any() and not above[0] else times[-1]))
+    chains = len(drifts)
+    means = generator.multinomial(chains, np.full(chains, 1 / chains), size=resamples) @ drifts / chains
+    above = means >= level + level_error * generator.standard_normal((resamples, 1))
+    hits = np.where(above.any(axis=1), np.maximum(times[above.argmax(axis=1)], times[1]), np.inf)
     spacing = (times[1] - times[0]) / hit.time / math.sqrt(12)  # reading off a grid of times
-    return math.log(hit.time), float(math.hypot(np.std(logs), spacing))
+    return math.log(hit.time), float(math.hypot(_log_error(hits, times[-1]), spacing))
+
+
+def _log_error(resampled: np.ndarray, end: float) -> float:
+    """Standard deviation of the logarithms of resampled times; NaN where over 2.5 % of them lie beyond the record's end, for then it is not known."""
+    if np.isinf(resampled).mean() > _MISSING:
+        return math.nan
+    return float(np.log(np.minimum(resampled, end)).std())
 
 
 def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[float]) -> pd.DataFrame:
@@ -158,7 +184,7 @@ def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[fl
     n, log_t, error = (np.asarray(values, dtype=np.float64) for values in (lengths, logs, errors))
     usable = np.isfinite(log_t) & np.isfinite(error) & (error > 0)
     if usable.sum() < 3:
-        raise UserError(f"only {int(usable.sum())} lengths have a median within the cap; a scaling test needs three")
+        raise UserError(f"only {int(usable.sum())} lengths have a time within the record with a known error; a scaling test needs three")
     n, log_t, error = n[usable], log_t[usable], error[usable]
     fits = fit_scaling(n, np.exp(log_t).tolist(), weights=1 / error**2).set_index("law")
     offsets = {"n log n": np.log(n) + np.log(np.log(n)), "n": np.log(n), "n^2": 2 * np.log(n)}
@@ -247,29 +273,76 @@ def _shortened(cell: dict[str, Any], cap: int) -> dict[str, Any]:
     return {**cell, "times": [min(time, cap) for time in cell["times"]], "met": met, "cap": cap}
 
 
-def vary_apparatus(cells: dict[tuple[int, float], dict], common: dict[tuple[int, float], dict], multiple: float, level: float, seed: int) -> pd.DataFrame:
-    """tau*(n) under other criteria, caps and couplings; columns `apparatus` and one for each length."""
-    lengths = sorted({n for n, _ in cells})
+@dataclass(frozen=True)
+class Variation:
+    """tau*(n) read with one thing changed.
 
-    def row(name: str, found: dict[int, Crossing]) -> dict[str, Any]:
-        texts = {}
-        for n in lengths:
-            c = found.get(n)
-            texts[f"n = {n}"] = "–" if c is None else c.side if c.temperature is None else f"{c.temperature:.2f}"
-        return {"apparatus": name, **texts}
+    Attributes
+    ----------
+    varied : str
+        "" for the reading as it stands, else "share", "cap" or "coupling".
+    name : str
+    found : dict of int to Crossing
+        By length; the other coupling is run at one length only.
+    """
 
-    rows = [row(f"as above: {level:.0%} met by {multiple:g} n log n, maximal coupling", crossings(cells, level, seed))]
+    varied: str
+    name: str
+    found: dict[int, Crossing]
+
+
+def vary_apparatus(cells: dict[tuple[int, float], dict], common: dict[tuple[int, float], dict], multiple: float, level: float, seed: int) -> list[Variation]:
+    """tau*(n) as it stands, then under other shares, caps and couplings."""
+    variations = [Variation("", f"as above: {level:.0%} met by {multiple:g} n log n, maximal coupling", crossings(cells, level, seed))]
     for other in (0.2, 0.8):
-        rows.append(row(f"share {other:.0%}", crossings(cells, other, seed)))
+        variations.append(Variation("share", f"share {other:.0%}", crossings(cells, other, seed)))
     for factor in (0.2, 0.5):
         shorter = {key: _shortened(cell, steps_at_scale(key[0], factor * multiple)) for key, cell in cells.items()}
-        rows.append(row(f"cap {factor * multiple:g} n log n", crossings(shorter, level, seed)))
-    rows.append(row("common random numbers", crossings(common, level, seed)))
+        variations.append(Variation("cap", f"cap {factor * multiple:g} n log n", crossings(shorter, level, seed)))
+    return [*variations, Variation("coupling", "common random numbers", crossings(common, level, seed))]
+
+
+def variation_table(variations: Sequence[Variation]) -> pd.DataFrame:
+    """Readings with their intervals as text; columns `apparatus` and one for each length."""
+    rows = []
+    for variation in variations:
+        texts = {f"n = {n}": _reading(variation.found[n]) if n in variation.found else "–" for n in variations[0].found}
+        rows.append({"apparatus": variation.name, **texts})
     return pd.DataFrame(rows)
 
 
+def describe_variations(variations: Sequence[Variation]) -> str:
+    """By how much tau*(n) moves from the first reading with the share, the cap and the coupling, in words."""
+    first, parts, compared, apart = variations[0].found, [], 0, 0
+    for varied in ("share", "cap", "coupling"):
+        pairs = [(first[n], crossing) for v in variations if v.varied == varied for n, crossing in v.found.items()]
+        moves = [other.temperature - base.temperature for base, other in pairs if None not in (base.temperature, other.temperature)]
+        parts.append(f"with the {varied} " + (f"by {min(moves):+.2f} to {max(moves):+.2f}" if moves else "by an unknown amount"))
+        compared += len(moves)
+        apart += sum(_apart(base, other) for base, other in pairs)
+    total = sum(len(v.found) for v in variations[1:])
+    return f"The boundary moves from the first row {', '.join(parts)}, where both cross on the grid ({compared} of {total} readings); {apart} of the {total} have an interval apart from the first row's."
+
+
+def _reading(crossing: Crossing) -> str:
+    """A crossing with its interval, as text."""
+    value = crossing.side if crossing.temperature is None else f"{crossing.temperature:.2f}"
+    return f"{value} {_interval(crossing)}"
+
+
+def _interval(crossing: Crossing) -> str:
+    """Interval of a crossing as text; an open end is off the grid."""
+    low, high = ("off the grid" if end is None else f"{end:g}" for end in (crossing.low, crossing.high))
+    return f"[{low}, {high}]"
+
+
+def _apart(one: Crossing, other: Crossing) -> bool:
+    """Whether two intervals, open where they run off the grid, have no point in common."""
+    return any(a.high is not None and b.low is not None and a.high < b.low for a, b in ((one, other), (other, one)))
+
+
 def lag_table(cells: dict[tuple[int, float], dict[str, Any]], length: int) -> pd.DataFrame:
-    """Bounds on TV(law of X_t, mu) at times in sweeps, by temperature; nothing where a pair was censored."""
+    """Bounds on TV(law of X_t, mu) at times in sweeps, by temperature, with two standard errors; nothing where a pair was censored."""
     sweeps = [5, 10, 15, 20, 30, 40]
     rows = []
     for (_, tau), cell in sorted(cells.items()):
@@ -279,10 +352,10 @@ def lag_table(cells: dict[tuple[int, float], dict[str, Any]], length: int) -> pd
             if not bound.informative
             else f"{min(1.0, value):.2f} ± {2 * error:.2f}"
             if count
-            else f"no pair later (< 3/{bound.pairs})"
+            else f"0 of {bound.pairs} pairs later: no estimate"
             for sweep, value, error, count in zip(sweeps, bound.bound, bound.standard_error, bound.contributing, strict=True)
         }
-        rows.append({"temperature": tau, "pairs": bound.pairs, "censored": bound.censored, **texts})
+        rows.append({"temperature": tau, "pairs": bound.pairs, "censored pairs": bound.censored, **texts})
     return pd.DataFrame(rows)
 
 
@@ -293,13 +366,22 @@ def unrelated(conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np
     return unrelated_level(vectors, [passage.topic for passage in passages])
 
 
-def clock_points(coalescing: dict[tuple[int, float], dict], drifting: dict[tuple[int, float], dict], levels: dict[int, float], seed: int) -> pd.DataFrame:
-    """Times on both clocks: `clock`, `n`, `log`, `error`, `time`, `low`, `high` (steps, two standard errors of the logarithm)."""
+def clock_points(
+    coalescing: dict[tuple[int, float], dict], drifting: dict[tuple[int, float], dict], levels: dict[int, tuple[float, float]], seed: int
+) -> pd.DataFrame:
+    """Times on both clocks: `clock`, `n`, `log`, `error`, `time`, `low`, `high` (steps, two standard errors of the logarithm).
+
+    Parameters
+    ----------
+    levels : dict of int to (float, float)
+        Level of the semantic clock at each length and its standard error. The errors come from the same passages at every length, and are taken
+        as independent.
+    """
     rows = []
     for (n, _), cell in sorted(coalescing.items()):
         rows.append(("coalescence", n, *median_logs(cell, seed)))
     for (n, _), cell in sorted(drifting.items()):
-        rows.append(("semantic", n, *drift_logs(cell, levels[n], seed)))
+        rows.append(("semantic", n, *drift_logs(cell, *levels[n], seed)))
     frame = pd.DataFrame(rows, columns=["clock", "n", "log", "error"])
     return frame.assign(time=np.exp(frame["log"]), low=np.exp(frame["log"] - 2 * frame["error"]), high=np.exp(frame["log"] + 2 * frame["error"]))
 
@@ -316,7 +398,8 @@ def holding_cell(conditionals: MaskedLanguageModel, temperature: float, chains: 
     Returns
     -------
     dict
-        `stays`: for each chain the lengths of its five longest stays in steps; `rows`: rows of conditionals computed.
+        `stays`: for each chain the lengths of its five longest stays in steps, those of at least n; `cut`: whether the end of the record cut each;
+        `rows`: rows of conditionals computed.
     """
     states, _ = starting_states(conditionals, chains, seed)
     kernel = EventDriven(conditionals)
@@ -327,12 +410,22 @@ def holding_cell(conditionals: MaskedLanguageModel, temperature: float, chains: 
         longest_stays(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), radius, minimum=conditionals.length, top=5)
         for k in range(chains)
     ]
-    return {"stays": [[stay.length for stay in stays] for stays in found], "rows": kernel.forward_rows}
+    lengths, cut = ([[getattr(stay, name) for stay in stays] for stays in found] for name in ("length", "censored"))
+    return {"stays": lengths, "cut": cut, "rows": kernel.forward_rows}
 
 
 def longest_of_each(holding: dict[str, Any]) -> np.ndarray:
     """Length of the longest stay of each chain, in steps."""
     return np.array([max(stays, default=0) for stays in holding["stays"]])
+
+
+def describe_longest(holding: dict[str, Any], length: int) -> str:
+    """The range over chains of the longest stay, in words; '>' where the end of the record cut it, '<' where no stay reaches n steps."""
+    longest = []
+    for stays, cut in zip(holding["stays"], holding["cut"], strict=True):
+        place = int(np.argmax(stays)) if stays else None
+        longest.append((0, f"< {length:,}") if place is None else (stays[place], f"> {stays[place]:,}" if cut[place] else f"{stays[place]:,}"))
+    return f"{min(longest)[1]} to {max(longest)[1]}"
 
 
 def describe_laws(laws: dict[str, pd.DataFrame]) -> str:
@@ -352,11 +445,13 @@ def describe_crossings(found: dict[int, Crossing]) -> str:
 
 def describe_intervals(found: dict[int, Crossing]) -> str:
     """Intervals of tau*(n) in words; an open end is off the grid."""
+    return "; ".join(f"n = {n}: {_interval(c)}" for n, c in sorted(found.items()))
 
-    def end(value: float | None) -> str:
-        return "off the grid" if value is None else f"{value:g}"
 
-    return "; ".join(f"n = {n}: [{end(c.low)}, {end(c.high)}]" for n, c in sorted(found.items()))
+def describe_off_grid(found: dict[int, Crossing], name: str) -> str:
+    """The lengths without a crossing on the grid, in words."""
+    missing = [f"n = {n} ({c.side})" for n, c in sorted(found.items()) if c.temperature is None]
+    return f"No crossing on the grid for {name} at {', '.join(missing)}." if missing else f"Every length of {name} has its crossing on the grid."
 
 
 def describe_ratios(ratios: dict[int, float]) -> str:
@@ -364,3 +459,20 @@ def describe_ratios(ratios: dict[int, float]) -> str:
     if not ratios:
         return "tau*(n) lies outside the grid at every length"
     return "proved / observed temperature: " + ", ".join(f"{ratio:.0f} (n = {n})" for n, ratio in ratios.items())
+
+
+def describe_ratio_intervals(ratios: dict[int, float], found: dict[int, Crossing]) -> str | None:
+    """Intervals of these ratios from those of tau*(n), in words; None without a ratio."""
+    parts = []
+    for n, ratio in ratios.items():
+        proved = ratio * found[n].temperature
+        low, high = ("tau*(n) off the grid" if end is None else f"{proved / end:.0f}" for end in (found[n].high, found[n].low))
+        parts.append(f"n = {n}: [{low}, {high}]")
+    return ", ".join(parts) + ", 95 %" if parts else None
+
+
+def describe_exponents(laws: dict[str, pd.DataFrame]) -> str | None:
+    """Intervals of the free exponent on each clock, in words; None without a clock."""
+    powers = {clock: table[table["law"] == "n^a"].iloc[0] for clock, table in laws.items()}
+    parts = [f"{clock} [{power['exponent_low']:.2f}, {power['exponent_high']:.2f}]" for clock, power in powers.items()]
+    return f"free exponent: {', '.join(parts)}, 95 %" if parts else None

@@ -21,7 +21,7 @@ def precision_cost(low: Conditionals, high: Conditionals, states: Tensor, temper
     Returns
     -------
     DataFrame
-        `temperature`, `mean`, `largest` (over sites and states).
+        `temperature`, `mean TV of one step`, `largest seen` (over sites and states).
     """
     free = low.free_sites
     tokens, sites = states.to(low.device).repeat_interleave(len(free), dim=0), free.repeat(len(states))
@@ -30,7 +30,7 @@ def precision_cost(low: Conditionals, high: Conditionals, states: Tensor, temper
     for tau in temperatures:
         at = torch.full((len(tokens),), float(tau), dtype=torch.float64, device=low.device)
         distance = total_variation(prepare(rows[0], at), prepare(rows[1].to(rows[0].dtype), at)).cpu()
-        table.append({"temperature": float(tau), "mean TV of one step": float(distance.mean()), "largest": float(distance.max())})
+        table.append({"temperature": float(tau), "mean TV of one step": float(distance.mean()), "largest seen": float(distance.max())})
     return pd.DataFrame(table)
 
 
@@ -48,7 +48,7 @@ def divergence(models: dict[str, Conditionals], states: Tensor, temperature: flo
     Returns
     -------
     DataFrame
-        `against`, `chains`, `parted` (chains that part within `steps`), `first` (earliest step at which one does; missing if none).
+        `compared with`, `chains`, `chains that part` (within `steps`), `first at step` (earliest at which one does; missing if none).
     """
     names = list(models)
     reference = models[names[0]]
@@ -72,5 +72,5 @@ def divergence(models: dict[str, Conditionals], states: Tensor, temperature: flo
         differs = tokens != base
         parted = differs.any(dim=0)
         first = int(torch.nonzero(differs.any(dim=1))[0]) if bool(parted.any()) else None
-        rows.append({"against": name, "chains": len(states), "parted": int(parted.sum()), "first": first})
-    return pd.DataFrame(rows).astype({"first": "Int64"})
+        rows.append({"compared with": name, "chains": len(states), "chains that part": int(parted.sum()), "first at step": first})
+    return pd.DataFrame(rows).astype({"first at step": "Int64"})
