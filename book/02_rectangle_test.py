@@ -42,7 +42,7 @@ output = ""
 length = 16  # tokens in a state
 rectangles = 512
 control = "left_to_right"  # or a causal model by hub id or folder
-control_rectangles = 64
+control_rectangles = 32
 more_models = []  # masked models of other sizes, for claim R3
 
 # %% tags=["hide-input"]

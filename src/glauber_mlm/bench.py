@@ -86,7 +86,7 @@ def public_loop_step(conditionals: MaskedLanguageModel, states: Tensor, sites: T
     rows = torch.arange(len(ids))
     with torch.inference_mode():
         logits = conditionals.model(input_ids=ids).logits[rows, sites + before].float()
-    logits[:, conditionals.barred] = float("-inf")
+        logits[:, conditionals.barred] = float("-inf")
     drawn = torch.multinomial(torch.softmax(logits / temperature, dim=1), 1, generator=generator)[:, 0]
     return states.scatter(1, sites[:, None], drawn[:, None])
 

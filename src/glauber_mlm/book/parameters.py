@@ -65,7 +65,7 @@ class RectangleTest(ChapterParameters):
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 16
     rectangles: Annotated[int, Field(ge=2)] = 512
     control: Annotated[str, Field(min_length=1, description="left_to_right, or a causal model by hub id or folder")] = "left_to_right"
-    control_rectangles: Annotated[int, Field(ge=2)] = 64
+    control_rectangles: Annotated[int, Field(ge=2)] = 32
     more_models: Annotated[list[str], Field(description="masked models of other sizes, for claim R3")] = []
 
 

@@ -211,7 +211,7 @@ def exclamation_drift(
         for temperature in temperatures:
             weights = prepare(logits, torch.full((len(logits),), float(temperature), dtype=torch.float64, device=logits.device))
             chosen = weights.values[:, mark].double()
-            others = weights.values.double()
+            others = weights.values.double().clone()
             others[:, mark] = 0  # summed, not taken from 1, so that a small probability keeps its digits
             rest = others.sum(dim=1)
             raises, lowers = ((part / (chosen + rest)).reshape(len(marked), -1).cpu().numpy() for part in (chosen, rest))

@@ -150,15 +150,9 @@ def allowed_tokens(conditionals: MaskedLanguageModel) -> Tensor:
 
 def settled_table(view: LocalView, conditionals: MaskedLanguageModel, states: Tensor, top: int) -> pd.DataFrame:
     """The local maxima of largest margin: margin, mean dwell at the coldest and the hottest temperature (1 / escape, in steps), text."""
-    coldest, hottest = int(np.argmin(view.temperatures)), int(np.argmax(view.temperatures))
-    frame = pd.DataFrame(
-        {
-            "margin (nats)": view.local_margin,
-            f"mean dwell at τ = {view.temperatures[coldest]:g} (steps)": 1 / np.maximum(view.escapes[coldest], 1e-300),
-            f"mean dwell at τ = {view.temperatures[hottest]:g} (steps)": 1 / view.escapes[hottest],
-            "text": [conditionals.decode(row) for row in states],
-        }
-    )
+    ends = {int(np.argmin(view.temperatures)), int(np.argmax(view.temperatures))}
+    dwells = {f"mean dwell at τ = {view.temperatures[k]:g} (steps)": 1 / np.maximum(view.escapes[k], 1e-300) for k in sorted(ends, key=lambda k: view.temperatures[k])}
+    frame = pd.DataFrame({"margin (nats)": view.local_margin, **dwells, "text": [conditionals.decode(row) for row in states]})
     return frame[view.local_margin > 0].sort_values("margin (nats)", ascending=False, kind="stable").head(top)
 
 
