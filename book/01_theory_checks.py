@@ -43,7 +43,7 @@ influence_contexts = 8
 influence_temperatures = [0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0]
 margin_states = 32
 settle_sweeps = 20  # sweeps at temperature 0 before margins are read
-escape_temperatures = [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0]
+escape_temperatures = [0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0]
 
 # %% tags=["hide-input"]
 from glauber_mlm.book.chapter import open_chapter

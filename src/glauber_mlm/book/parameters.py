@@ -55,7 +55,7 @@ class TheoryChecks(ChapterParameters):
     influence_temperatures: Temperatures = [0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0]
     margin_states: Positive = 32
     settle_sweeps: Annotated[int, Field(ge=1, description="sweeps at temperature 0 before margins are read")] = 20
-    escape_temperatures: Temperatures = [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0]
+    escape_temperatures: Temperatures = [0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0]
 
 
 class RectangleTest(ChapterParameters):

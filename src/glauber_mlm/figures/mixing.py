@@ -40,6 +40,8 @@ def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
         times, values = np.concatenate([[0.5], curve.times]), np.concatenate([[1.0], curve.survival])
         axis.step(times, values, where="post", color=colour, label=rf"$\tau$ = {temperature:g}")
         axis.fill_between(curve.times, curve.lower, curve.upper, step="post", color=colour, alpha=0.12, lw=0)
+    earliest = min(min(cell["times"]) for _, cell in chosen)
+    axis.set_xlim(left=max(0.5, earliest / 2))
     axis.axvline(chosen[0][1]["cap"], color="0.4", lw=0.8, ls="--")
     axis.set(xscale="log", xlabel="steps (dashed: the cap)", ylabel="share of pairs not yet met", ylim=(-0.03, 1.03))
     axis.legend(fontsize=8)

@@ -25,6 +25,7 @@ def restricted_chains(frame: pd.DataFrame) -> Figure:
         axes[2].plot(part["temperature"], part["entropy_production"], "o-", color="C0", ms=3, lw=1, alpha=0.8)
     axes[1].axhline(1, color="0.4", lw=0.8, ls="--")
     axes[0].set(xscale="log", yscale="log", xlabel=r"temperature $\tau$", ylabel="steps")
+    axes[0].set_ylim(top=8 * axes[0].get_ylim()[1])  # room for the legend
     axes[1].set(xscale="log", xlabel=r"temperature $\tau$", ylabel=r"exact influence $\alpha(\tau)$")
     axes[2].set(xscale="log", yscale="log", xlabel=r"temperature $\tau$", ylabel="entropy production (nats a step)")
     axes[0].legend(fontsize=8)
