@@ -84,7 +84,7 @@ class MixingTimes(ChapterParameters):
     scaling_temperature: Annotated[float, Field(gt=0)] = 3.0
     semantic_level: Annotated[float, Field(gt=0, lt=1, description="share of the unrelated level that stops the semantic clock")] = 0.9
     lag_sweeps: Annotated[int, Field(ge=1, description="lag of the lagged coupling, in sweeps")] = 10
-    cold_temperature: Annotated[float, Field(gt=0)] = 0.3
+    cold_temperature: Annotated[float, Field(gt=0)] = 0.1
     cold_length: Annotated[int, Field(ge=2)] = 16
     cold_chains: Annotated[int, Field(ge=1, le=112, description="each from a passage of its own")] = 14
     cold_steps: Positive = 3000
