@@ -112,7 +112,7 @@ class SemanticTraps(ChapterParameters):
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 24
     temperatures: Temperatures = [0.5, 0.8, 1.1]
     chains: Annotated[int, Field(ge=2, le=112, description="each from a passage of its own")] = 14
-    steps: Positive = 3000
+    steps: Positive = 2000
     every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
     shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by stays from 100 on")] = 100
