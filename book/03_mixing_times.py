@@ -24,7 +24,7 @@
 # %% tags=["parameters"]
 model = "embedded"  # or a hub id, or a local folder
 revision = None
-dtype = "float32"  # or bfloat16, several times faster on hardware that has it; what that costs is measured below
+dtype = "float32"  # or float64, or bfloat16: what that costs is below
 device = "cpu"
 attention = "sdpa"
 seed = 20260
@@ -39,7 +39,7 @@ calibration_lengths = [8, 16, 32, 64]
 calibration_pairs = 60
 scaling_lengths = [4, 8, 16, 32]
 scaling_temperature = 3.0
-semantic_level = 0.9  # share of the unrelated level that stops the semantic clock
+semantic_level = 0.9  # share of the unrelated level; stops that clock
 lag_sweeps = 10
 cold_temperature = 0.1  # cold on the scale of the margins of chapter 1
 cold_length = 16

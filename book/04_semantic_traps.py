@@ -21,7 +21,7 @@
 # %% tags=["parameters"]
 model = "embedded"  # or a hub id, or a local folder
 revision = None
-dtype = "float32"  # or bfloat16, for the chains only; escape probabilities are computed in float32
+dtype = "float32"  # of the chains; escapes are always in float32
 device = "cpu"
 attention = "sdpa"
 seed = 20260
@@ -36,7 +36,7 @@ radius = 2  # Hamming radius of a stay
 shortest_stay = 100  # steps
 dwells = 12  # dwells of each chain in the escape test
 politics_threshold = 0.5
-exclamation_levels = []  # numbers of "!"; empty: every number from 1 to the length - 1
+exclamation_levels = []  # numbers of "!"; empty: all from 1 to length - 1
 exclamation_states = 8
 exclamation_temperatures = [0.5, 1.0, 1.5]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import seaborn
 from matplotlib.figure import Figure
 
-from glauber_mlm.figures.show import WIDTH
+from glauber_mlm.figures.show import WIDTH, plain_ticks
 
 
 def pca_trajectories(
@@ -97,6 +97,8 @@ def dwells(table: pd.DataFrame) -> Figure:
     line = np.array([predicted.min(), predicted.max()])
     axis.plot(line, line, color="0.3", lw=0.8, ls="--", label="observed = predicted")
     axis.set(xscale="log", yscale="log")
+    plain_ticks(axis.xaxis)
+    plain_ticks(axis.yaxis)
     axis.legend(fontsize=8)
     return figure
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glauber_mlm.figures.show import WIDTH
+from glauber_mlm.figures.show import WIDTH, plain_ticks
 from glauber_mlm.observables.survival import kaplan_meier, wilson_interval
 
 
@@ -44,6 +44,7 @@ def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
     axis.set_xlim(left=max(0.5, earliest / 2))
     axis.axvline(chosen[0][1]["cap"], color="0.4", lw=0.8, ls="--")
     axis.set(xscale="log", xlabel="steps (dashed: the cap)", ylabel="share of pairs not yet met", ylim=(-0.03, 1.03))
+    plain_ticks(axis.xaxis)
     axis.legend(fontsize=8)
     return figure
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn
 from IPython.display import HTML, Markdown, display
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH = 8.0  # inches, the text width of the book
 
@@ -58,11 +62,30 @@ def table(frame: pd.DataFrame, caption: str = "", digits: int = 3) -> None:
         if pd.api.types.is_numeric_dtype(shown[column]) and not pd.api.types.is_bool_dtype(shown[column]):
             shown[column] = [cell(value, digits) for value in shown[column]]
     shown.columns.name = None
-    html = shown.to_html(index=False, border=0, escape=True, justify="left")
-    padding = "padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;"
-    display(HTML(html.replace("<td>", f'<td style="{padding}">').replace("<th>", f'<th style="{padding}">')))
+    display(HTML(_html(shown)))
     if caption:
         display(Markdown(_caption(caption)))
+
+
+def _html(frame: pd.DataFrame) -> str:
+    """A table whose short cells do not wrap and whose columns of prose are wide enough to read."""
+    columns = {str(name): [str(value) for value in frame[name]] for name in frame.columns}
+    styles = []
+    for values in columns.values():
+        longest = max(map(len, values), default=0)
+        styles.append("padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;" + (" min-width: 15em;" if longest > 60 else " white-space: nowrap;" if longest <= 16 else ""))
+    head = "".join(f'<th style="{style.replace(" white-space: nowrap;", "")}">{escape(name)}</th>' for name, style in zip(columns, styles, strict=True))
+    rows = ["".join(f'<td style="{style}">{escape(value)}</td>' for value, style in zip(row, styles, strict=True)) for row in zip(*columns.values(), strict=True)]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div style="overflow-x: auto;"><table class="dataframe"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as plain numbers: at powers of ten, and at 2 and 5 times these where it spans less than two decades."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def cell(value: float | int, digits: int) -> str:
