@@ -155,9 +155,10 @@ def undeclared_imports(sources: dict[str, str], declared: Iterable[Requirement])
     """Imports whose package nobody asked for: they work only as long as some other package brings it along."""
     distributions = importlib.metadata.packages_distributions()
     asked = {canonicalize_name(r.name) for r in declared}
+    own = {"glauber_mlm"} | {path.stem for path in (ROOT / "tests").glob("*.py")}
     defects = []
     for where, source in sorted(sources.items()):
-        for name in sorted(imported_packages(source) - {"glauber_mlm", "conftest", "tests"}):
+        for name in sorted(imported_packages(source) - own):
             providers = {canonicalize_name(d) for d in distributions.get(name, [])}
             if not providers & asked:
                 defects.append(f"{where}: {name}")
