@@ -108,7 +108,7 @@ def build(root: Path, folder: Path, notebooks: Mapping[str, Path], status: str) 
 
 
 def _stage(root: Path, source: Path, notebooks: Mapping[str, Path], status: str) -> None:
-    """Collect what the site is made of: configuration, prose, executed notebooks and MathJax; no scripts."""
+    """Collect what the site is made of: configuration, prose, style sheets, executed notebooks and MathJax; no scripts."""
     (source / "book").mkdir(parents=True)
     for path in [root / "_config.yml", root / "_toc.yml", *sorted((root / "book").glob("*.md")), root / "book" / "references.bib"]:
         shutil.copy(path, source / path.relative_to(root))
@@ -119,6 +119,8 @@ def _stage(root: Path, source: Path, notebooks: Mapping[str, Path], status: str)
         nbformat.write(page, source / "book" / f"{stem}.ipynb")
     (source / "book" / "status.md").write_text(status, encoding="utf-8")
     _copy_mathjax(source / "offline" / "mathjax")
+    for sheet in sorted((root / "book").glob("*.css")):
+        shutil.copy(sheet, source / "offline" / sheet.name)
 
 
 def _page(notebook: NotebookNode) -> NotebookNode:
