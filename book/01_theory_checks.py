@@ -63,6 +63,7 @@ from glauber_mlm.observables import influence
 from glauber_mlm.observables.margins import escape_bound, local_view
 from glauber_mlm.studies import theory as study
 from glauber_mlm.studies.starts import starting_states
+from glauber_mlm.wording import theory as words
 
 set_style()
 loaded = models.load(p.model, dtype=p.dtype, device=p.device, attention=p.attention, revision=p.revision)
@@ -102,7 +103,7 @@ show(
 )
 
 # %% tags=["hide-input"]
-say(study.describe_contraction(chains))
+say(words.describe_contraction(chains))
 
 # %% [markdown]
 # ## Influence in the full model
@@ -159,14 +160,14 @@ show(
 )
 
 # %% tags=["hide-input"]
-table(study.settled_table(after, conditionals, settled, 6))
-say(study.describe_margins(before, after, informative, margin))
+table(words.settled_table(after, conditionals, settled, 6))
+say(words.describe_margins(before, after, informative, margin))
 
 # %% [markdown]
 # ## Verdicts
 
 # %% tags=["hide-input"]
-chapter.ledger.record("T1", study.count_contraction(chains), contraction)
+chapter.ledger.record("T1", words.count_contraction(chains), contraction)
 chapter.ledger.record("T2", f"{int(positive.sum())} states, {informative} cases with a bound below 1", margin)
 chapter.headline("positive_margins", int(positive.sum()))
 table(chapter.ledger.frame().query("claim in ['T1', 'T2']")[["claim", "statement", "paper", "ours", "verdict"]])

@@ -58,7 +58,8 @@ from glauber_mlm import models
 from glauber_mlm.book import rules
 from glauber_mlm.figures import rectangles as figures
 from glauber_mlm.figures.show import number, say, set_style, show, table
-from glauber_mlm.observables.rectangle import defects, draw_rectangles, mean_interval
+from glauber_mlm.observables.bootstrap import mean_interval
+from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.passages import load_passages
 from glauber_mlm.studies import rectangles as study
 from glauber_mlm.studies.starts import starting_states

@@ -67,6 +67,7 @@ from glauber_mlm.studies import calibration, precision
 from glauber_mlm.studies import mixing as study
 from glauber_mlm.studies.starts import passage_states, starting_states
 from glauber_mlm.studies.theory import allowed_tokens
+from glauber_mlm.wording import mixing as words
 
 set_style()
 loaded = models.load(p.model, dtype=p.dtype, device=p.device, attention=p.attention, revision=p.revision)
@@ -122,10 +123,10 @@ exact = {
 }
 calibrated = all(calibration.is_inside(known[n], exact[n]) for n in known)
 table(
-    calibration.calibration_table(known, exact).rename(columns=study.READABLE),
+    words.calibration_table(known, exact).rename(columns=words.READABLE),
     f"Curie–Weiss: temperature τ*(n) at which {p.level:.0%} of the pairs meet within {p.cap_multiple:g} n log n steps, from {p.calibration_pairs} simulated pairs a temperature and exactly (to 0.005); low and high are the ends of a 95 % interval.",
 )
-say(f"{calibration.describe_calibration(known, exact)}.")
+say(f"{words.describe_calibration(known, exact)}.")
 
 # %% [markdown]
 # ## The grid
@@ -155,7 +156,7 @@ show(
 
 # %% tags=["hide-input"]
 table(
-    study.pivot_medians(grid),
+    words.pivot_medians(grid),
     f"Median meeting times in steps, with 95 % intervals, by temperature and length; caps in steps; '>' marks a time beyond the cap. At the coldest temperature {study.censored_share(grid):.0%} of the pairs are censored.",
 )
 
@@ -167,11 +168,11 @@ table(
 
 # %% tags=["hide-input"]
 boundary = study.crossing_table(crossings)
-table(boundary.rename(columns=study.READABLE), f"The boundary: τ*(n) at {p.level:.0%} of the pairs met, with the ends of its 95 % interval; a dash is an end off the grid of temperatures.")
+table(boundary.rename(columns=words.READABLE), f"The boundary: τ*(n) at {p.level:.0%} of the pairs met, with the ends of its 95 % interval; a dash is an end off the grid of temperatures.")
 show(
     figures.boundaries(boundary, study.crossing_table(known), p.temperatures, study.CALIBRATION_TEMPERATURES),
     "The boundary τ*(n) with its 95 % interval, for the model and for Curie–Weiss (which tends to 1, dotted); an arrow head at the end of the grid where the interval runs off it. "
-    f"{study.describe_off_grid(crossings, 'the model')} {study.describe_off_grid(known, 'Curie–Weiss')} Grey: the window that the paper gives for its own, larger models.",
+    f"{words.describe_off_grid(crossings, 'the model')} {words.describe_off_grid(known, 'Curie–Weiss')} Grey: the window that the paper gives for its own, larger models.",
 )
 
 # %% [markdown]
@@ -186,8 +187,8 @@ common = study.grid(
     lambda n, tau: study.model_cell(conditionals[n], tau, p.pairs, p.seed, caps[n], coupling="common"), lambda n: conditionals[n].fingerprint,
 )
 variations = study.vary_apparatus(cells, common, p.cap_multiple, p.level, p.seed)
-table(study.variation_table(variations), f"τ*(n) under other apparatus, each with its 95 % interval; common random numbers at n = {middle} and τ = {', '.join(f'{tau:g}' for tau in hotter)} only, where {sum(sum(cell['met']) for cell in common.values())} of {p.pairs * len(common)} pairs met.")
-say(study.describe_variations(variations))
+table(words.variation_table(variations), f"τ*(n) under other apparatus, each with its 95 % interval; common random numbers at n = {middle} and τ = {', '.join(f'{tau:g}' for tau in hotter)} only, where {sum(sum(cell['met']) for cell in common.values())} of {p.pairs * len(common)} pairs met.")
+say(words.describe_variations(variations))
 
 # %% [markdown]
 # ## Distance to stationarity, from simulation alone
@@ -203,7 +204,7 @@ lagged = study.grid(
     lambda n, tau: study.model_cell(conditionals[n], tau, p.pairs, p.seed, caps[n] + lag, lag=lag), lambda n: conditionals[n].fingerprint,
 )
 table(
-    study.lag_table(lagged, middle),
+    words.lag_table(lagged, middle),
     f"Bounds on the TV distance to stationarity after t sweeps, ± 2 standard errors, at n = {middle} with lag L = {lag} steps ({p.lag_sweeps} sweeps) and a cap of {caps[middle] + lag:,} steps. "
     f"Where none of the {p.pairs} pairs meets later, they give no estimate; where a pair is censored, the bound says nothing.",
 )
@@ -239,7 +240,7 @@ if laws:
     show(figures.scalings(points, laws), f"Times on each clock at τ = {tau:g} against n, with three one-constant laws fitted to them and the p-value of each. A point without a bar has no known error and is not in the fits.")
 for clock, law in laws.items():
     table(
-        law.rename(columns=study.READABLE),
+        law.rename(columns=words.READABLE),
         f"The {clock} clock at τ = {tau:g}: one-constant laws with their chi-square tests, and the free power C n^a with the 95 % interval of its exponent; C in steps.",
     )
 if missing := [clock for clock in ("coalescence", "semantic") if clock not in laws]:
@@ -264,7 +265,7 @@ held = int((longest >= 1000).sum())
 low, high = wilson_interval(held, p.cold_chains)
 say(
     f"At τ = {p.cold_temperature:g} and n = {p.cold_length}, {held} of {p.cold_chains} chains of {p.cold_steps:,} steps have a stay of at least 1,000 steps within Hamming distance {p.radius} of one state (95 % Wilson interval {low:.0%} to {high:.0%}); "
-    f"the longest stay of a chain lasts {study.describe_longest(holding, p.cold_length)} steps, where '>' marks one that the end of the record cut: it is censored. {p.cold_steps * p.cold_chains:,} steps took {holding['rows']:,} rows of conditionals, {holding['rows'] / (p.cold_steps * p.cold_chains):.1%} of what the plain kernel computes."
+    f"the longest stay of a chain lasts {words.describe_longest(holding, p.cold_length)} steps, where '>' marks one that the end of the record cut: it is censored. {p.cold_steps * p.cold_chains:,} steps took {holding['rows']:,} rows of conditionals, {holding['rows'] / (p.cold_steps * p.cold_chains):.1%} of what the plain kernel computes."
 )
 
 # %% [markdown]
@@ -278,8 +279,8 @@ for n, ratio in ratios.items():
     chapter.headline(f"pessimism_{n}", ratio)
 chapter.headline("tau_star", {str(n): crossing.temperature for n, crossing in crossings.items()})
 at_level = f"level = {p.level:g}, cap {p.cap_multiple:g} n log n steps, {p.pairs} pairs"
-chapter.ledger.record("T3", study.describe_ratios(ratios), rules.pessimistic(list(ratios.values())), interval=study.describe_ratio_intervals(ratios, crossings), note=at_level)
-chapter.ledger.record("M1", study.describe_laws(laws), rules.scaling(laws), interval=study.describe_exponents(laws), note=f"tau = {tau:g}, n = {p.scaling_lengths}")
+chapter.ledger.record("T3", words.describe_ratios(ratios), rules.pessimistic(list(ratios.values())), interval=words.describe_ratio_intervals(ratios, crossings), note=at_level)
+chapter.ledger.record("M1", words.describe_laws(laws), rules.scaling(laws), interval=words.describe_exponents(laws), note=f"tau = {tau:g}, n = {p.scaling_lengths}")
 chapter.ledger.record(
     "M2",
     f"{held} of {p.cold_chains} chains held for at least 1000 steps at tau = {p.cold_temperature:g}",
@@ -289,10 +290,10 @@ chapter.ledger.record(
 )
 chapter.ledger.record(
     "M3",
-    study.describe_crossings(crossings),
+    words.describe_crossings(crossings),
     rules.transition(crossings, calibrated),
-    interval=f"{study.describe_intervals(crossings)}, 95 %",
-    note=f"{at_level}; {calibration.describe_calibration(known, exact)}",
+    interval=f"{words.describe_intervals(crossings)}, 95 %",
+    note=f"{at_level}; {words.describe_calibration(known, exact)}",
 )
 table(chapter.ledger.frame().query("claim in ['T3', 'M1', 'M2', 'M3']")[["claim", "statement", "paper", "ours", "interval", "verdict"]])
 chapter.finish()

@@ -58,6 +58,7 @@ from glauber_mlm.passages import load_passages
 from glauber_mlm.runs.chains import diagnostics
 from glauber_mlm.studies import landscape as study
 from glauber_mlm.studies.starts import passage_states, starting_states
+from glauber_mlm.wording import landscape as words
 
 set_style()
 options = {"device": p.device, "attention": p.attention, "revision": p.revision}
@@ -102,7 +103,7 @@ show(
     f"Left: mean distance to the start, ± 2 standard errors over {p.chains} chains; the unrelated level is {level:.3f} ± {2 * level_error:.3f}. Right: pseudo-log-likelihood per token of starts, ends and shuffled ends, a point a chain.",
 )
 reached, below, coherent = study.identity(drifts, level, level_error, likelihood)
-table(study.identity_table(drifts, likelihood), "Mean cosine distance to the start over the last tenth of the record, and mean pseudo-log-likelihoods.")
+table(words.identity_table(drifts, likelihood), "Mean cosine distance to the start over the last tenth of the record, and mean pseudo-log-likelihoods.")
 
 # %% [markdown]
 # ## The landscape in two dimensions
@@ -134,10 +135,10 @@ show(
 
 # %% tags=["hide-input"]
 table(
-    study.longest_for_reading(stays, 4),
+    words.longest_for_reading(stays, 4),
     f"The four longest stays within Hamming distance {p.radius} at each temperature, of those of at least {p.shortest_stay} steps. A length after > was cut by the end of the record.",
 )
-say(study.describe_stays(stays, p.steps, p.chains, p.radius, p.shortest_stay))
+say(words.describe_stays(stays, p.steps, p.chains, p.radius, p.shortest_stay))
 
 # %% [markdown]
 # **Are dwell times what the escape probabilities say?** A dwell is the time spent in one single state. A state with one-step escape probability $e$ is left after a geometric time of mean $1/e$, whatever the chain did before. The longest stays would fail such a test by
@@ -173,7 +174,7 @@ table(corrupted, f"The topic named for the states of the {p.chains} chains at τ
 # %% tags=["hide-input"]
 scores = {tau: scoring.scorer.score(path.embeddings, "politics") for tau, path in paths.items()}
 nulls = study.politics_nulls(scoring, every_passage, p.politics_threshold)
-visits = study.politics_visits(scores, topics, p.politics_threshold)
+visits = words.politics_visits(scores, topics, p.politics_threshold)
 show(
     figures.politics(paths[middle].times, scores[middle], topics, p.politics_threshold),
     f"Score of politics along every chain at τ = {middle:g}; the threshold is {p.politics_threshold:g} (line on the colour bar).",
@@ -181,7 +182,7 @@ show(
 table(visits, f"Visits to politics by chains from other topics, means over chains; a visit begins above {p.politics_threshold:g} and ends at {p.politics_threshold / 2:g}.")
 pooled = study.pooled_visits(scores, topics, p.politics_threshold)
 share = study.share_of_time(pooled, p.seed)
-say(f"All temperatures together, chains from other topics: {study.describe_share(share)}, by bootstrap over the {pooled['passage'].nunique()} starting passages. {study.describe_nulls(nulls)}")
+say(f"All temperatures together, chains from other topics: {words.describe_share(share)}, by bootstrap over the {pooled['passage'].nunique()} starting passages. {words.describe_nulls(nulls)}")
 
 # %% [markdown]
 # ## Many exclamation marks
@@ -195,7 +196,7 @@ levels = p.exclamation_levels or list(range(1, p.length))
 marked, _ = starting_states(certified, p.exclamation_states, p.seed)
 marks = study.exclamation_drift(certified, marked, levels, p.exclamation_temperatures, p.seed)
 drift_verdict, drifting, worst, drift_temperature = rules.drift_upwards(marks)
-drift_words = study.describe_drift(drifting, worst, drift_temperature)
+drift_words = words.describe_drift(drifting, worst, drift_temperature)
 show(
     figures.exclamation(marks),
     f'Ratio of the exact probabilities that one step raises or lowers the number of "!", {p.exclamation_states} states a level; the line joins medians. Above the dashed line "!" breeds "!".',
@@ -214,12 +215,12 @@ else:
 # %% tags=["hide-input"]
 long_enough = p.steps >= 50 * p.length
 chapter.ledger.record(
-    "S1", study.describe_identity(drifts, level), rules.loses_identity(reached, below, coherent, long_enough), note=f"{len(drifts)} temperatures tried, {p.chains} chains at each"
+    "S1", words.describe_identity(drifts, level), rules.loses_identity(reached, below, coherent, long_enough), note=f"{len(drifts)} temperatures tried, {p.chains} chains at each"
 )
-chapter.ledger.record("S2", study.count_stays(stays), rules.traps(stays, p.steps), note=f"radius {p.radius}, n = {p.length}, {p.steps} steps")
+chapter.ledger.record("S2", words.count_stays(stays), rules.traps(stays, p.steps), note=f"radius {p.radius}, n = {p.length}, {p.steps} steps")
 chapter.ledger.record("S3", drift_words, drift_verdict, note=f"sampled evidence, M = {p.exclamation_states} states a level; the longest run of {len(p.exclamation_temperatures)} temperatures")
 s4 = rules.recurrent(pooled, share, nulls["other topics"], nulls["shuffled passages"], long_enough)
-chapter.ledger.record("S4", study.describe_visits(pooled), s4, interval=f"{study.describe_share(share)}; {study.describe_null_intervals(nulls)}")
+chapter.ledger.record("S4", words.describe_visits(pooled), s4, interval=f"{words.describe_share(share)}; {words.describe_null_intervals(nulls)}")
 chapter.headline("longest_stay", int(stays["length"].max()) if len(stays) else 0)
 chapter.headline("dwell_z", float(dwell.z))
 table(chapter.ledger.frame().query("claim in ['S1', 'S2', 'S3', 'S4']")[["claim", "statement", "paper", "ours", "interval", "verdict"]])

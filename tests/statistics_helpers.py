@@ -136,7 +136,6 @@ def cases(device: str = "cpu") -> list[Case]:
 
 
 CASES = {case.name: case for case in cases()}
-SMALL_CASES = {name: case for name, case in CASES.items() if len(case.states) <= 64}
 
 # --- tests of counts --------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,8 @@ def test_an_unknown_parameter_with_nothing_near():
         ({"lengths": [8, 1]}, "parameter 'lengths[1]' of chapter example: input should be greater than or equal to 2, not 1"),
         ({"lengths": 8}, "parameter 'lengths' of chapter example: input should be a valid list, not 8"),
         ({"dtype": "float16"}, "parameter 'dtype' of chapter example: input should be 'float32', 'float64' or 'bfloat16', not 'float16'"),
-        ({"device": "gpu"}, "parameter 'device' of chapter example: input should be cpu, mps, cuda or cuda:<index>, not 'gpu'"),
+        ({"device": "gpu"}, "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'gpu'"),
+        ({"device": "mps"}, "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'mps'"),
     ],
 )
 def test_a_bad_value_is_named(example, mapping, expected):

@@ -17,7 +17,7 @@ from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects, mean_interval
+from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -329,26 +329,3 @@ def test_the_control_follows_the_edges():
     edges = [{tuple(state) for state in call.tolist()} for call in calls]
     x, y, w, z = (1, 2, 3), (4, 2, 3), (1, 2, 5), (4, 2, 5)
     assert edges == [{x, y}, {y, z}, {x, w}, {w, z}]
-
-
-# The interval.
-
-
-def test_intervals_cover_at_their_level():
-    generator = np.random.default_rng(16)
-    covered = 0
-    for trial in range(200):
-        mean, low, high = mean_interval(generator.normal(0.7, 1, 60), seed=trial, resamples=400)
-        assert low < mean < high
-        covered += low <= 0.7 <= high
-    assert stats.binomtest(covered, 200, 0.95).pvalue > 1e-3
-
-
-def test_intervals_are_seeded_and_take_tensors():
-    values = torch.linspace(-1, 2, 31)
-    assert mean_interval(values, seed=1) == mean_interval(values.numpy(), seed=1) != mean_interval(values, seed=2)
-    mean, low, high = mean_interval(values, seed=1)
-    narrow = mean_interval(values, seed=1, level=0.5)
-    assert mean == pytest.approx(0.5) and low < narrow[1] < narrow[2] < high
-    error = float(values.std()) / math.sqrt(31)
-    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.semantics import cosine_distance, drift, mean_interval, null_share, pca_plane, recurrence, semantic_hitting_time, unrelated_level
+from glauber_mlm.observables.semantics import cosine_distance, drift, null_share, pca_plane, recurrence, semantic_hitting_time, unrelated_level
 from glauber_mlm.observables.survival import wilson_interval
 from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
 from glauber_mlm.passages import load_passages, pick
@@ -292,20 +292,6 @@ def test_recurrence_against_a_plain_loop(scores, threshold, ratio):
     row = recurrence([scores], threshold, leave).iloc[0]
     assert (row["entries"], row["returns"], row["visited"], row["ends_inside"]) == (entries, returns, before, scores[-1] > threshold)
     assert row["share"] == pytest.approx(np.mean(np.array(scores) > threshold))
-
-
-def test_mean_interval_covers_and_takes_one_value_for_nothing():
-    generator, hits = philox(11), 0
-    for seed in range(400):
-        values = generator.exponential(size=30)
-        mean, low, high = mean_interval(values, seed, resamples=400)
-        assert mean == pytest.approx(values.mean()) and low <= mean <= high
-        hits += low <= 1 <= high
-    assert 0.87 < hits / 400 < 0.98  # the percentile interval of 30 skew values covers a little less than it says
-    assert mean_interval(values, 1) == mean_interval(values, 1) != mean_interval(values, 2)
-    assert mean_interval([0.0, 0.0, 0.0]) == (0, 0, 0) and mean_interval([0.25]) == (0.25, -math.inf, math.inf)
-    with pytest.raises(UserError):
-        mean_interval([])
 
 
 def test_null_share():

@@ -25,9 +25,10 @@ from glauber_mlm.conditionals.stubs import Counting
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.coupled import coalescence, steps_at_scale
+from glauber_mlm.observables.bootstrap import mean_interval
 from glauber_mlm.observables.exact import coupled_meeting_times
 from glauber_mlm.observables.margins import LocalView
-from glauber_mlm.observables.rectangle import defects, draw_rectangles, mean_interval
+from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.observables.scaling import Crossing, crossing_temperature
 from glauber_mlm.observables.semantics import recurrence
 from glauber_mlm.observables.stays import longest_stays
@@ -37,6 +38,9 @@ from glauber_mlm.passages import Passage, load_passages
 from glauber_mlm.randomness import RandomStream
 from glauber_mlm.runs.cells import CellStore
 from glauber_mlm.studies import calibration, landscape, mixing, precision, rectangles, starts, theory
+from glauber_mlm.wording import landscape as landscape_words
+from glauber_mlm.wording import mixing as mixing_words
+from glauber_mlm.wording import theory as theory_words
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -273,33 +277,43 @@ def test_the_table_of_settled_states_holds_local_maxima_by_margin(tiny: TinyMode
     conditionals = tiny.conditionals("bert", 3)
     states = landscape.random_states(conditionals, 4, seed=1)
     view = LocalView(np.array([[1.0, 2, 3], [5, 4, 6], [-1, 9, 9], [2, 2, 2]]), np.array([[0.5, 0.4, 0.3, 0.2], [0.1, 0.05, 0.01, 0.0]]), np.array([1.0, 0.2]))
-    table = theory.settled_table(view, conditionals, states, top=2)
+    table = theory_words.settled_table(view, conditionals, states, top=2)
     assert table["margin (nats)"].tolist() == [4.0, 2.0]
     assert table["text"].tolist() == [conditionals.decode(states[1]), conditionals.decode(states[3])]
     assert table["mean dwell at τ = 1 (steps)"].tolist() == pytest.approx([2.5, 5.0])
     assert table["mean dwell at τ = 0.2 (steps)"].tolist() == pytest.approx([20.0, 1e300])
-    assert len(theory.settled_table(view, conditionals, states, top=9)) == 3
+    assert len(theory_words.settled_table(view, conditionals, states, top=9)) == 3
 
 
 def test_margins_in_words_count_maxima_and_cases():
     def view(*margins: float) -> LocalView:
         return LocalView(np.array(margins)[:, None], np.full((2, len(margins)), 0.5), np.array([1.0, 0.2]))
 
-    words = theory.describe_margins(view(-1, -1, 1), view(-1, 2, 3), informative=1, verdict="no violation found")
+    words = theory_words.describe_margins(view(-1, -1, 1), view(-1, 2, 3), informative=1, verdict="no violation found")
     assert words.startswith("2 of 3 settled states") and "passages they came from, 1 were" in words
     assert "Of 4 cases" in words and "below 1 in 1;" in words and "**no violation found**" in words
-    nothing = theory.describe_margins(view(-1), view(-2), informative=0, verdict="undecided")
+    nothing = theory_words.describe_margins(view(-1), view(-2), informative=0, verdict="undecided")
     assert nothing.startswith("0 of 1") and nothing.endswith("nothing to say here.")
 
 
 def test_contraction_in_words_compares_bound_and_time():
-    chains = pd.DataFrame({"alpha": [0.5, 0.9, 1.2], "bound": [30.0, 40.0, math.inf], "mixing_time": [10.0, 16.0, 50.0], "entropy_production": [0.0, 2e-3, 0.5], "gap_resolved": [True, True, False]})
-    assert theory.count_contraction(chains) == "bound / exact mixing time at least 2.50 in 2 contracting cases"
-    words = theory.describe_contraction(chains)
-    assert "below 1 in 2 of 3 cases" in words and "at best 2.5 times too long" in words and "in 1 of 3 cases" in words and "between 0.0e+00 and 5.0e-01" in words
-    assert "**beyond the bound**: bound over time is 0.800" in theory.describe_contraction(chains.assign(mixing_time=[10.0, 50.0, 50.0]))
+    chains = pd.DataFrame(
+        {
+            "alpha": [0.5, 0.9, 1.2],
+            "bound": [30.0, 40.0, math.inf],
+            "mixing_time": [10.0, 16.0, 50.0],
+            "entropy_production": [0.0, 2e-3, 0.5],
+            "gap_resolved": [True, True, False],
+        }
+    )
+    assert theory_words.count_contraction(chains) == "bound / exact mixing time at least 2.50 in 2 contracting cases"
+    words = theory_words.describe_contraction(chains)
+    assert (
+        "below 1 in 2 of 3 cases" in words and "at best 2.5 times too long" in words and "in 1 of 3 cases" in words and "between 0.0e+00 and 5.0e-01" in words
+    )
+    assert "**beyond the bound**: bound over time is 0.800" in theory_words.describe_contraction(chains.assign(mixing_time=[10.0, 50.0, 50.0]))
     nowhere = chains.assign(alpha=1.5)
-    assert theory.count_contraction(nowhere) == "no case with alpha below 1" and "nothing to say here" in theory.describe_contraction(nowhere)
+    assert theory_words.count_contraction(nowhere) == "no case with alpha below 1" and "nothing to say here" in theory_words.describe_contraction(nowhere)
 
 
 # Rectangles
@@ -476,7 +490,7 @@ def test_curie_weiss_cells_and_their_crossings_are_the_exact_ones():
     table = mixing.crossing_table(found)
     assert table["n"].tolist() == [8, 16] and table["tau_star"].tolist() == [found[8].temperature, found[16].temperature]
     assert table["low"].tolist() == [found[8].low, found[16].low] and table["side"].eq("inside").all()
-    assert mixing.describe_crossings(found) == f"tau*(8) = {found[8].temperature:.2f}; tau*(16) = {found[16].temperature:.2f}"
+    assert mixing_words.describe_crossings(found) == f"tau*(8) = {found[8].temperature:.2f}; tau*(16) = {found[16].temperature:.2f}"
 
 
 def test_the_calibration_is_against_the_exact_crossing():
@@ -487,11 +501,13 @@ def test_the_calibration_is_against_the_exact_crossing():
     exact = {8: calibration.exact_crossing(8, 0.3, 25), 16: calibration.exact_crossing(16, 0.3, 0.01)}
     assert exact[8] == pytest.approx(by_hand, abs=5e-3) and exact[16] is None  # a cap of one step
     found = {8: Crossing(by_hand, None, by_hand + 0.1, "inside"), 16: Crossing(0.6, 0.5, 0.7, "inside")}
-    table = calibration.calibration_table(found, exact)
+    table = mixing_words.calibration_table(found, exact)
     assert table["exact value is"].tolist() == ["inside", "no exact crossing"] and math.isnan(table["low"][0])
+    inside = [(0.5, 0.4, 0.6), (0.4, 0.4, 0.6), (0.9, 0.4, None), (0.1, None, 0.6), (0.3, 0.4, 0.6), (0.7, 0.4, 0.6), (None, 0.4, 0.6), (7.0, None, None)]
+    assert [calibration.is_inside(Crossing(0.5, low, high, "inside"), value) for value, low, high in inside] == [True] * 4 + [False] * 3 + [True]
     outside = {8: Crossing(1.0, 0.9, None, "inside")}
-    assert calibration.calibration_table(outside, exact)["exact value is"].tolist() == ["outside"]
-    assert calibration.describe_calibration(found, exact).endswith("inside the 95 % interval at 1 of 2 lengths")
+    assert mixing_words.calibration_table(outside, exact)["exact value is"].tolist() == ["outside"]
+    assert mixing_words.describe_calibration(found, exact).endswith("inside the 95 % interval at 1 of 2 lengths")
 
 
 @pytest.mark.slow
@@ -507,16 +523,16 @@ def test_a_crossing_off_the_grid_stays_so_in_tables_and_words():
     found = {8: Crossing(None, None, 0.4, "below the grid"), 4: Crossing(0.5, 0.4, 0.6, "inside")}
     table = mixing.crossing_table(found)
     assert table["n"].tolist() == [4, 8] and math.isnan(table["tau_star"][1]) and math.isnan(table["low"][1]) and table["high"][1] == 0.4
-    assert mixing.describe_crossings(found) == "tau*(4) = 0.50; tau*(8) below the grid"
-    assert mixing.describe_intervals(found) == "n = 4: [0.4, 0.6]; n = 8: [off the grid, 0.4]"
-    assert mixing.describe_off_grid(found, "the model") == "No crossing on the grid for the model at n = 8 (below the grid)."
-    assert mixing.describe_off_grid({4: found[4]}, "the model") == "Every length of the model has its crossing on the grid."
+    assert mixing_words.describe_crossings(found) == "tau*(4) = 0.50; tau*(8) below the grid"
+    assert mixing_words.describe_intervals(found) == "n = 4: [0.4, 0.6]; n = 8: [off the grid, 0.4]"
+    assert mixing_words.describe_off_grid(found, "the model") == "No crossing on the grid for the model at n = 8 (below the grid)."
+    assert mixing_words.describe_off_grid({4: found[4]}, "the model") == "Every length of the model has its crossing on the grid."
     ratios = {4: 20.0, 8: 30.0}
     half_open = {4: found[4], 8: Crossing(1.0, None, 1.5, "inside")}
-    assert mixing.describe_ratio_intervals(ratios, half_open) == "n = 4: [17, 25], n = 8: [20, tau*(n) off the grid], 95 %"
-    assert mixing.describe_ratio_intervals({}, found) is None and mixing.describe_exponents({}) is None
-    assert mixing.describe_ratios({}) == "tau*(n) lies outside the grid at every length"
-    assert mixing.describe_ratios({8: 271.6, 16: 300.2}) == "proved / observed temperature: 272 (n = 8), 300 (n = 16)"
+    assert mixing_words.describe_ratio_intervals(ratios, half_open) == "n = 4: [17, 25], n = 8: [20, tau*(n) off the grid], 95 %"
+    assert mixing_words.describe_ratio_intervals({}, found) is None and mixing_words.describe_exponents({}) is None
+    assert mixing_words.describe_ratios({}) == "tau*(n) lies outside the grid at every length"
+    assert mixing_words.describe_ratios({8: 271.6, 16: 300.2}) == "proved / observed temperature: 272 (n = 8), 300 (n = 16)"
 
 
 def test_a_grid_computes_only_what_is_not_stored(tmp_path):
@@ -577,13 +593,17 @@ def test_the_unrelated_level_is_the_mean_over_pairs_of_topics(tiny: TinyModels):
 
 
 def test_the_table_of_a_grid_by_hand():
-    cells = {(8, 1.0): cell([100, 300, 200, 400], [True] * 4, 500), (8, 0.5): cell([500, 500, 500, 40], [False] * 3 + [True], 500), (4, 0.5): cell([7, 9], [True, True], 50)}
+    cells = {
+        (8, 1.0): cell([100, 300, 200, 400], [True] * 4, 500),
+        (8, 0.5): cell([500, 500, 500, 40], [False] * 3 + [True], 500),
+        (4, 0.5): cell([7, 9], [True, True], 50),
+    }
     table = mixing.grid_table(cells)
     assert table[["n", "temperature"]].to_numpy().tolist() == [[4, 0.5], [8, 0.5], [8, 1.0]]
     assert table["pairs"].tolist() == [2, 4, 4] and table["met"].tolist() == [2, 1, 4] and table["cap"].tolist() == [50, 500, 500]
     assert table["median_steps"].iloc[[0, 2]].tolist() == [7, 200] and math.isnan(table["median_steps"][1]) and table["median"][1] == "> 500"
     assert mixing.censored_share(table) == pytest.approx(3 / 6)
-    wide = mixing.pivot_medians(table)
+    wide = mixing_words.pivot_medians(table)
     assert wide.columns.tolist() == ["temperature", "n = 4 (cap 50)", "n = 8 (cap 500)"] and wide["temperature"].tolist() == [0.5, 1.0]
     assert wide["n = 8 (cap 500)"][0] == "> 500" and pd.isna(wide["n = 4 (cap 50)"][1])
 
@@ -688,7 +708,9 @@ def test_clocks_are_read_and_tested_apart():
         coalescing[n, 1.5] = cell(times, [True] * 41, 10**6)
     coalescing[64, 1.5] = cell([100] * 41, [False] * 41, 100)
     grid_of_times = list(range(0, 200, 2))
-    drifting = {(n, 1.5): {"times": grid_of_times, "drift": [[1 - math.exp(-t / (rate * n)) for t in grid_of_times] for rate in (0.9, 1.0, 1.1)]} for n in (4, 8)}
+    drifting = {
+        (n, 1.5): {"times": grid_of_times, "drift": [[1 - math.exp(-t / (rate * n)) for t in grid_of_times] for rate in (0.9, 1.0, 1.1)]} for n in (4, 8)
+    }
     levels = {4: (0.5, 0.01), 8: (0.6, 0.01)}
     points = mixing.clock_points(coalescing, drifting, levels, seed=3)
     assert list(zip(points["clock"], points["n"], strict=True)) == [("coalescence", n) for n in (4, 8, 16, 32, 64)] + [("semantic", 4), ("semantic", 8)]
@@ -703,12 +725,12 @@ def test_clocks_are_read_and_tested_apart():
     direct = mixing.law_tests(points["n"][:4], points["log"][:4], points["error"][:4])
     pd.testing.assert_frame_equal(laws["coalescence"], direct)
     p_values = direct.set_index("law")["p_value"]
-    assert mixing.describe_laws(laws) == (
+    assert mixing_words.describe_laws(laws) == (
         f"coalescence: n log n p = {p_values['n log n']:.2g}, n p = {p_values['n']:.2g}, n^2 p = {p_values['n^2']:.2g}; free exponent {direct['exponent'].iloc[3]:.2f}"
     )
     power = direct.iloc[3]
-    assert mixing.describe_exponents(laws) == f"free exponent: coalescence [{power['exponent_low']:.2f}, {power['exponent_high']:.2f}], 95 %"
-    assert mixing.describe_laws({}) == "no clock with three usable lengths"
+    assert mixing_words.describe_exponents(laws) == f"free exponent: coalescence [{power['exponent_low']:.2f}, {power['exponent_high']:.2f}], 95 %"
+    assert mixing_words.describe_laws({}) == "no clock with three usable lengths"
 
 
 # Mixing: apparatus
@@ -724,7 +746,7 @@ def test_another_cap_reads_the_same_pairs_censored_earlier():
             cells[n, tau] = cell(np.minimum(times, cap).tolist(), (times <= cap).tolist(), cap)
     common = {(4, tau): cells[8, tau] for tau in taus}
     variations = mixing.vary_apparatus(cells, common, multiple, 0.5, seed=1)
-    table = mixing.variation_table(variations).set_index("apparatus")
+    table = mixing_words.variation_table(variations).set_index("apparatus")
 
     def crossing(n: int, level: float, share_of_cap: float = 1.0) -> str:
         limit = steps_at_scale(n, multiple * share_of_cap)
@@ -757,10 +779,11 @@ def test_the_moves_of_the_boundary_are_told_in_words():
         ("coupling", {8: Crossing(None, 1.6, None, "above the grid")}),
     ]
     variations = [mixing.Variation("", "as above", first), *(mixing.Variation(varied, varied, found) for varied, found in others)]
-    assert mixing.describe_variations(variations) == (
+    assert mixing_words.describe_variations(variations) == (
         "The boundary moves from the first row with the share by -0.20 to +0.20, with the cap by +0.00 to +0.10, with the coupling by an unknown amount, "
         "where both cross on the grid (5 of 7 readings); 2 of the 7 have an interval apart from the first row's."
     )
+    assert mixing_words.describe_variations(variations[:2]).endswith("(2 of 2 readings); 1 of the 2 has an interval apart from the first row's.")
 
 
 def test_a_shortened_cell_is_the_run_with_the_lower_cap():
@@ -776,7 +799,7 @@ def test_the_lag_table_prints_the_lag_bound():
     second = model.states()[philox(2).integers(81, size=pairs)]
     cells = {(n, tau): mixing.coalescence_cell(model, first, second, tau, 3, 2000, lag=lag) for tau in (0.5, 2.0)}
     cells[n, 0.3] = cell([2000] + [lag + 1] * 4, [False] + [True] * 4, 2000, lag)
-    table = mixing.lag_table(cells, n)
+    table = mixing_words.lag_table(cells, n)
     assert table["temperature"].tolist() == [0.3, 0.5, 2.0] and table["pairs"].tolist() == [5, pairs, pairs] and table["censored pairs"].tolist() == [1, 0, 0]
     columns = [name for name in table.columns if name.startswith("t = ")]
     assert columns == [f"t = {sweep} sweeps" for sweep in (5, 10, 15, 20, 30, 40)]
@@ -811,8 +834,8 @@ def test_holding_cells_hold_the_longest_stays_of_the_plain_chain(tiny: TinyModel
     found = [longest_stays(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), 1, minimum=5, top=5) for k in range(3)]
     assert holding["cut"] == [[stay.censored for stay in stays] for stays in found]
     assert mixing.longest_of_each({"stays": [[9, 3], [], [4]]}).tolist() == [9, 0, 4]
-    assert mixing.describe_longest({"stays": [[1500, 3], [4]], "cut": [[True, False], [False]]}, 4) == "4 to > 1,500"
-    assert mixing.describe_longest({"stays": [[9, 3], []], "cut": [[False, True], []]}, 3) == "< 3 to 9"
+    assert mixing_words.describe_longest({"stays": [[1500, 3], [4]], "cut": [[True, False], [False]]}, 4) == "4 to > 1,500"
+    assert mixing_words.describe_longest({"stays": [[9, 3], []], "cut": [[False, True], []]}, 3) == "< 3 to 9"
 
 
 # Precision
@@ -986,7 +1009,13 @@ def test_first_dwells_of_right_chains_pass_and_of_a_wrong_temperature_fail():
     start = model.states()[philox(9).integers(81, size=groups * chains)]
     stream = RandomStream(17, range(groups * chains))
     _, record = plain.walk(model, plain.initial_state(model, start, temperature), stream, 0, steps)
-    dataset = xarray.Dataset({"initial": (("chain", "position"), start.numpy()), "site": (("step", "chain"), record.sites.numpy()), "token": (("step", "chain"), record.tokens.numpy())})
+    dataset = xarray.Dataset(
+        {
+            "initial": (("chain", "position"), start.numpy()),
+            "site": (("step", "chain"), record.sites.numpy()),
+            "token": (("step", "chain"), record.tokens.numpy()),
+        }
+    )
     z = [landscape.first_dwells_test(dataset.isel(chain=slice(k * chains, (k + 1) * chains)), model, temperature, 6)[0].z for k in range(groups)]
     assert abs(np.sum(z)) < SIGMAS * math.sqrt(groups)
     assert stats.chi2.cdf(np.square(z).sum(), groups) > P_VALUE and stats.chi2.sf(np.square(z).sum(), groups) > P_VALUE
@@ -1055,10 +1084,10 @@ def test_marks_that_were_there_are_counted_and_an_even_race_has_ratio_one(tiny: 
 
 
 def test_a_drift_in_words():
-    assert landscape.describe_drift([], math.nan, 0.5) == 'at no level do all sampled states drift towards more "!"'
-    assert landscape.describe_drift([4], 1.5, 0.5) == "level N = 4 at tau = 0.5, worst ratio r = 1.5, r^(w+1) = r^1 = 1.5"
-    assert landscape.describe_drift([4, 5, 6], 2.0, 1.0) == "levels N = 4 to 6 at tau = 1, worst ratio r = 2, r^(w+1) = r^3 = 8"
-    assert landscape.describe_drift([1, 2], 1e200, 0.1).endswith("r^2 = inf")
+    assert landscape_words.describe_drift([], math.nan, 0.5) == 'at no level do all sampled states drift towards more "!"'
+    assert landscape_words.describe_drift([4], 1.5, 0.5) == "level N = 4 at tau = 0.5, worst ratio r = 1.5, r^(w+1) = r^1 = 1.5"
+    assert landscape_words.describe_drift([4, 5, 6], 2.0, 1.0) == "levels N = 4 to 6 at tau = 1, worst ratio r = 2, r^(w+1) = r^3 = 8"
+    assert landscape_words.describe_drift([1, 2], 1e200, 0.1).endswith("r^2 = inf")
 
 
 # Landscape: identity
@@ -1111,17 +1140,25 @@ def test_identity_is_lost_or_kept_by_two_standard_errors_and_coherence_is_paired
     drifts, share = {0.5: record, 1.0: record}, landscape.IDENTITY_SHARE
     for level_error in (0.0, 0.05):
         reach = 2 * math.hypot(error, share * level_error)
-        for late_level, lost, kept in ((mean - 1.001 * reach, True, False), (mean - 0.999 * reach, False, False), (mean + 0.999 * reach, False, False), (mean + 1.001 * reach, False, True)):
+        for late_level, lost, kept in (
+            (mean - 1.001 * reach, True, False),
+            (mean - 0.999 * reach, False, False),
+            (mean + 0.999 * reach, False, False),
+            (mean + 1.001 * reach, False, True),
+        ):
             reached, below, coherent = landscape.identity(drifts, late_level / share, level_error, frame)
             assert reached == {0.5: lost, 1.0: lost} and below == {0.5: kept, 1.0: kept} and coherent == {0.5: True, 1.0: False}
-    table = landscape.identity_table({0.5: record[:, -3:], 1.0: record[:, -1:]}, frame)
+    table = landscape_words.identity_table({0.5: record[:, -3:], 1.0: record[:, -1:]}, frame)
     assert table["τ"].tolist() == [0.5, 1.0]
     assert table["distance to the start"].tolist() == pytest.approx([late[:, 1].mean()] * 2)
     assert table["its standard error"].tolist() == pytest.approx([late[:, 1].std(ddof=1) / math.sqrt(10)] * 2)
     assert table["starts (nats per token)"].tolist() == [-2.0, -2.0] and table["ends, shuffled (nats per token)"].tolist() == [0.0, 0.0]
     assert table["ends (nats per token)"].tolist() == pytest.approx([2.01 * width, 1.99 * width])
-    words = landscape.describe_identity({1.0: record, 0.5: np.full((2, 5), 0.25)}, 0.875)
-    assert words == f"mean distance to the start, last tenth: 0.25 ± 0.00 (tau = 0.5), {mean:.2f} ± {2 * error:.2f} (tau = 1); unrelated passages 0.88, 0.9 of that 0.79"
+    words = landscape_words.describe_identity({1.0: record, 0.5: np.full((2, 5), 0.25)}, 0.875)
+    assert (
+        words
+        == f"mean distance to the start, last tenth: 0.25 ± 0.00 (tau = 0.5), {mean:.2f} ± {2 * error:.2f} (tau = 1); unrelated passages 0.88, 0.9 of that 0.79"
+    )
 
 
 # Landscape: stays in words
@@ -1134,17 +1171,21 @@ def stays_frame() -> pd.DataFrame:
 
 
 def test_stays_are_listed_and_counted():
-    best = landscape.longest_for_reading(stays_frame(), top=2)
-    assert best["stay (steps)"].tolist() == [">400", "150", "130"] and best["τ"].tolist() == [0.5, 0.5, 0.8] and best["text of the centre"].tolist() == ["b", "c", "d"]
+    best = landscape_words.longest_for_reading(stays_frame(), top=2)
+    assert (
+        best["stay (steps)"].tolist() == [">400", "150", "130"]
+        and best["τ"].tolist() == [0.5, 0.5, 0.8]
+        and best["text of the centre"].tolist() == ["b", "c", "d"]
+    )
     assert best["times the median stay of its chain"].tolist() == [20, 5, 11] and best["kind"].tolist() == ["approximate", "perfect", "perfect"]
-    words = landscape.describe_stays(stays_frame(), steps=3000, chains=14, radius=2, shortest=100)
+    words = landscape_words.describe_stays(stays_frame(), steps=3000, chains=14, radius=2, shortest=100)
     assert "at least 100 steps within Hamming distance 2" in words and "end at 3,000 steps" in words
-    assert "τ = 0.5 2 perfect and 1 approximate, the longest >400 steps; at τ = 0.8 1 perfect and 0 approximate, the longest 130 steps" in words
-    counted = landscape.count_stays(stays_frame())  # the stay of 150 steps is no trap: only five times the median
+    assert "τ = 0.5, 2 perfect and 1 approximate, the longest >400 steps; at τ = 0.8, 1 perfect and 0 approximate, the longest 130 steps" in words
+    counted = landscape_words.count_stays(stays_frame())  # the stay of 150 steps is no trap: only five times the median
     assert counted.startswith("2 perfect and 1 approximate stays of at least 100 steps and 10 times") and counted.endswith("longest stay of all >400 steps")
     nothing = stays_frame().iloc[:0]
-    assert landscape.describe_stays(nothing, 3000, 14, 2, 100).startswith("No stay of at least 100 steps")
-    assert landscape.count_stays(nothing) == "no stay of at least the shortest length"
+    assert landscape_words.describe_stays(nothing, 3000, 14, 2, 100).startswith("No stay of at least 100 steps")
+    assert landscape_words.count_stays(nothing) == "no stay of at least the shortest length"
 
 
 # Landscape: topics and politics
@@ -1187,7 +1228,9 @@ def test_a_topic_study_scores_no_text_by_its_own_passage(tiny: TinyModels):
     assert report.loc[NONE_OF_THESE, "texts"] == report.loc[NONE_OF_THESE, "passages"] == 2 * half
     assert report.loc["all", "texts"] == 4 * half and report.loc["all", "passages"] == 3 * half  # a shuffle belongs to its passage
     named = study.passage_scores.argmax(axis=1)
-    assert [int(report.loc[topic, "correct"]) for topic in topics] == [sum(named[k] == code for k, passage in enumerate(passages) if passage.topic == topic) for code, topic in enumerate(topics)]
+    assert [int(report.loc[topic, "correct"]) for topic in topics] == [
+        sum(named[k] == code for k, passage in enumerate(passages) if passage.topic == topic) for code, topic in enumerate(topics)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -1218,10 +1261,10 @@ def test_nulls_leave_political_passages_out(separable):
     passages = [Passage(str(k), topic, "?", "") for k, topic in enumerate(topics)]
     nulls = landscape.politics_nulls(separable, passages, threshold=0.5)
     assert nulls == {"shuffled passages": (0.5, *wilson_interval(2, 4)), "other topics": (2 / 8, *wilson_interval(2, 8))}
-    words = landscape.describe_nulls(nulls)
+    words = landscape_words.describe_nulls(nulls)
     low, high = wilson_interval(2, 4)
     assert f"shuffled passages 50.0% (95 % interval {low:.1%} to {high:.1%}); other topics 25.0%" in words
-    assert landscape.describe_null_intervals(nulls).startswith(f"null, shuffled passages: [{low:.1%}, {high:.1%}]; null, other topics: [")
+    assert landscape_words.describe_null_intervals(nulls).startswith(f"null, shuffled passages: [{low:.1%}, {high:.1%}]; null, other topics: [")
 
 
 def test_visits_count_chains_from_other_topics_with_a_lower_exit():
@@ -1237,21 +1280,25 @@ def test_visits_count_chains_from_other_topics_with_a_lower_exit():
     assert pooled["share"].tolist() == [0, 0.25, 0.5, 0.5] and pooled["passage"].tolist() == [0, 2, 0, 2]
     direct = recurrence(scores[1.0][[0, 2]], 0.5, 0.25)
     pd.testing.assert_frame_equal(pooled.iloc[2:][direct.columns].reset_index(drop=True), direct)
-    table = landscape.politics_visits(scores, topics, 0.5)
+    table = landscape_words.politics_visits(scores, topics, 0.5)
     assert table["τ"].tolist() == [0.5, 1.0] and table["chains from other topics"].tolist() == [2, 2]
     assert table["entries a chain"].tolist() == [0.5, 1.5] and table["returns a chain"].tolist() == [0, 0.5]
     assert table["chains that visit (share)"].tolist() == [0.5, 1.0] and table["chains that end above it (share)"].tolist() == [0, 1]
     assert table["time above the threshold (share)"].tolist() == [0.125, 0.5]
-    assert landscape.describe_visits(pooled) == "75% of chains from other topics visit, 25% return, 50% end there; share of time 31.2%"
+    assert landscape_words.describe_visits(pooled) == "75% of chains from other topics visit, 25% return, 50% end there; share of time 31.2%"
     share = landscape.share_of_time(pooled, seed=1)
     assert share == (0.3125, 0.25, 0.375)  # passages, not chains, are resampled: their means are 0.25 and 0.375
-    assert landscape.describe_share(share) == "share of time 31.2% (95 % interval 25.0% to 37.5%)"
+    assert landscape_words.describe_share(share) == "share of time 31.2% (95 % interval 25.0% to 37.5%)"
 
 
 def test_every_public_function_is_used_here():
     """A study without a test is one nobody checked."""
     text = Path(__file__).read_text(encoding="utf-8")
-    for module in (starts, theory, rectangles, mixing, precision, landscape):
-        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__]
-        missing = [name for name in public if f"{module.__name__.rpartition('.')[2]}.{name}" not in text and name != "Floor"]
-        assert public and not missing
+    named = {module: module.__name__.rpartition(".")[2] for module in (starts, theory, rectangles, mixing, precision, calibration, landscape)}
+    named |= {theory_words: "theory_words", mixing_words: "mixing_words", landscape_words: "landscape_words"}
+    for module, name_here in named.items():
+        public = [
+            name for name, value in vars(module).items() if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+        ]
+        missing = [name for name in public if f"{name_here}.{name}" not in text and name != "Floor"]
+        assert public and not missing, missing

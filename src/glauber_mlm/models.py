@@ -80,7 +80,7 @@ def load(
         "embedded", a hub id, or a local folder.
     dtype : {"float32", "float64", "bfloat16"}
     device : str
-        As torch names devices: "cpu", "cuda", "cuda:1", ...
+        As torch names devices: "cpu", "cuda", "cuda:1", ...; one that has float64, in which draws are made ("mps" has not).
     attention : {"eager", "sdpa"}
     revision : str, optional
         Branch, tag or commit on the hub.
@@ -116,8 +116,8 @@ def load(
 def _device(device: str) -> torch.device:
     try:
         place = torch.device(device)
-        torch.empty(1, device=place)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, dtype=torch.float64, device=place)  # draws are made in float64, which mps lacks
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise UserError(f"device {device!r} cannot be used here ({_briefly(error)}); 'cpu' always works") from error
     return place
 

@@ -30,7 +30,7 @@ class ChapterParameters(BaseModel):
     model: Annotated[str, Field(min_length=1, description="embedded, a hub id or a local folder")] = "embedded"
     revision: Annotated[str | None, Field(description="revision of a hub model")] = None
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d+)?)$", description="cpu, mps, cuda or cuda:<index>")] = "cpu"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:<index>")] = "cpu"
     attention: Literal["eager", "sdpa"] = "sdpa"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 20260
     profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="recorded with the results")] = "cpu"

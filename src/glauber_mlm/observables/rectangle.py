@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -180,23 +179,3 @@ def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles,
         values = torch.cat([log_joint(both[start : start + rows]).double().cpu() for start in range(0, len(both), rows)])
         ratios.append(values[: len(rectangles)] - values[len(rectangles) :])
     return ratios[0] + ratios[1] - ratios[2] - ratios[3]
-
-
-def mean_interval(
-    values: Tensor | np.ndarray, seed: int, groups: np.ndarray | None = None, level: float = 0.95, resamples: int = 2000
-) -> tuple[float, float, float]:
-    """Mean and percentile-bootstrap interval.
-
-    Parameters
-    ----------
-    groups : ndarray of shape (K,), optional
-        Whole groups are resampled: values of one group (rectangles on one passage, say) are not independent. Default: each value is its own group.
-    """
-    values = np.asarray(values, dtype=np.float64)
-    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    sums, counts = np.bincount(index, values), np.bincount(index)
-    draws = np.random.Generator(np.random.Philox(key=[seed, 2**34]))
-    chosen = draws.integers(len(sums), size=(resamples, len(sums)))
-    means = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(values.mean()), float(low), float(high)

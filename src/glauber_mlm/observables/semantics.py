@@ -19,7 +19,7 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.observables.survival import check_level, wilson_interval
 
 Floats = NDArray[np.float64]
-_HITTING, _MEAN = 0x68697474, 0x6D65616E  # keep these draws apart from every other use of the same seed
+_HITTING = 0x68697474  # keeps these draws apart from every other use of the same seed
 
 
 class Embedder(Protocol):
@@ -212,35 +212,6 @@ def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None
             "final_share": above[:, -last:].mean(axis=1),
         }
     )
-
-
-def mean_interval(values: ArrayLike, seed: int = 0, *, resamples: int = 4000, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent values with its bootstrap percentile interval.
-
-    Parameters
-    ----------
-    values : array, shape (k,)
-        At least one; the interval of one is infinite, for nothing says how far it varies.
-    seed : int
-        Not negative.
-    resamples : int
-    confidence : float
-
-    Returns
-    -------
-    mean, low, high : float
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
-        raise UserError(f"a mean needs finite values of shape (k,), at least one, not {sample.shape}")
-    check_level(confidence)
-    if sample.size == 1:
-        return float(sample[0]), -math.inf, math.inf
-    generator = np.random.Generator(np.random.Philox([seed, _MEAN]))
-    counts = generator.multinomial(len(sample), np.full(len(sample), 1 / len(sample)), size=resamples)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(counts @ sample / len(sample), [tail, 1 - tail])
-    return float(sample.mean()), float(low), float(high)
 
 
 def null_share(scores: ArrayLike, threshold: float) -> tuple[float, float, float]:

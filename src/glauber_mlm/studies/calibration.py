@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import expit, logit
@@ -74,18 +73,3 @@ def is_inside(crossing: Crossing, exact: float | None) -> bool:
     low = -np.inf if crossing.low is None else crossing.low
     high = np.inf if crossing.high is None else crossing.high
     return exact is not None and low <= exact <= high
-
-
-def calibration_table(found: dict[int, Crossing], exact: dict[int, float | None]) -> pd.DataFrame:
-    """`n`, `tau_star`, `low`, `high`, `exact`, and whether the exact one lies `inside` the interval."""
-    rows = []
-    for n, crossing in sorted(found.items()):
-        verdict = "no exact crossing" if exact[n] is None else "inside" if is_inside(crossing, exact[n]) else "outside"
-        rows.append({"n": n, "tau_star": crossing.temperature, "low": crossing.low, "high": crossing.high, "exact": exact[n], "exact value is": verdict})
-    return pd.DataFrame(rows).astype({"tau_star": float, "low": float, "high": float, "exact": float})
-
-
-def describe_calibration(found: dict[int, Crossing], exact: dict[int, float | None]) -> str:
-    """At how many lengths the exact crossing lies inside the interval, in words."""
-    inside = sum(is_inside(crossing, exact[n]) for n, crossing in found.items())
-    return f"Calibration on Curie-Weiss: the exact temperature lies inside the 95 % interval at {inside} of {len(found)} lengths"

@@ -15,7 +15,8 @@ from glauber_mlm.conditionals.causal import CausalCandidates, LeftToRight
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects, mean_interval
+from glauber_mlm.observables.bootstrap import mean_interval
+from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
 from glauber_mlm.passages import load_passages
 from glauber_mlm.randomness import RandomStream
 from glauber_mlm.studies.starts import starting_states
@@ -163,7 +164,9 @@ def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
     return Rectangles(tokens, i, j, torch.tensor(new[:count]), torch.tensor(new[count:]))
 
 
-def verdicts_of_models(names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options) -> dict[str, tuple[int, str]]:
+def verdicts_of_models(
+    names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options
+) -> dict[str, tuple[int, str]]:
     """Number of parameters, and the verdict of a rule on (low, high, floor) of mean |delta|, of further masked models by name."""
     verdicts = {}
     for name in names:
