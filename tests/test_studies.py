@@ -1137,6 +1137,7 @@ def test_identity_is_lost_or_kept_by_two_standard_errors_and_coherence_is_paired
     gains = generator.normal(1.0, 1.0, size=10)
     width = gains.std(ddof=1) / math.sqrt(10)
     frame = likelihood_frame({0.5: (gains - gains.mean() + 2.01 * width).tolist(), 1.0: (gains - gains.mean() + 1.99 * width).tolist()})
+    assert landscape.late_distance(record) == pytest.approx((mean, error))
     drifts, share = {0.5: record, 1.0: record}, landscape.IDENTITY_SHARE
     for level_error in (0.0, 0.05):
         reach = 2 * math.hypot(error, share * level_error)

@@ -271,7 +271,13 @@ def likelihoods(conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[fl
 
 
 def late_distance(values: np.ndarray) -> tuple[float, float]:
-    """Mean distance to the start over the last tenth of the record, and its standard error over chains."""
+    """Mean distance to the start over the last tenth of the record, and its standard error over chains (the chains taken as independent).
+
+    Parameters
+    ----------
+    values : ndarray, shape (chains, times)
+        At least two chains.
+    """
     late = values[:, -max(1, values.shape[1] // 10) :].mean(axis=1)
     return float(late.mean()), float(late.std(ddof=1)) / math.sqrt(len(late))
 
