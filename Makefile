@@ -18,10 +18,6 @@ PARALLEL := -n auto --dist loadfile
 # Modules that compute; the chapter tooling and the command line are tested, but not what `make coverage` is about.
 ENGINE := randomness conditionals kernels runs observables studies models embedded passages
 
-# For training on Linux: memory stays with the process, in huge pages, instead of being faulted in anew at every step. Steps took 2.85 s instead of
-# 3.9 s on two AVX2 cores; chains gain nothing.
-KEEP_MEMORY := glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456
-
 # Sets $python to the interpreter asked for with PYTHON=..., else to the first of the usual names that is new enough.
 define choose_python
 for python in $(or $(PYTHON),python3.11 python3); do \
@@ -68,7 +64,7 @@ heldout: $(READY) ## recompute the held-out loss that the model card states
 	@$(BIN)/glauber-mlm heldout $(ARGS)
 
 train: $(READY) ## train the adapter of the embedded model (hours; goes on where it stopped)
-	@GLIBC_TUNABLES="$${GLIBC_TUNABLES-$(KEEP_MEMORY)}" $(BIN)/glauber-mlm train $(ARGS)
+	@$(BIN)/glauber-mlm train $(ARGS)
 
 lint: $(READY) ## check the sources with ruff
 	@$(BIN)/ruff check $(ARGS)
