@@ -86,7 +86,7 @@ table(
 )
 
 # %% [markdown]
-# ## Identity is lost
+# ## Is the start forgotten?
 #
 # Left: cosine distance of the embedding to the start, averaged over chains; dashed, the mean distance between passages of different topics. Losing one's start is easy for noise, so the right panel asks whether the text
 # is still text by its **pseudo-log-likelihood**: the mean, over its tokens, of the log-probability that the model gives to each from all others at $\tau = 1$; for the starts, the ends, and the ends with their tokens shuffled.
