@@ -34,7 +34,7 @@ from glauber_mlm.studies.starts import starting_states
 REPEATS = 5
 BUDGET = 40.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
 EVENT_LENGTH, EVENT_CHAINS, EVENT_STEPS = 16, 16, 200  # at n = 64 with 256 chains one plain step takes seconds on two cores
-MEMORY_CHAINS, MEMORY_TEMPERATURE = 4, 0.1
+MEMORY_CHAINS, MEMORY_TEMPERATURE = 4, 0.03  # so cold that 10^5 steps take minutes: at 0.1 they take an hour on two AVX2 cores
 EVENT_TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
 PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS = 64, 16, 2000
 TARGETS = {
