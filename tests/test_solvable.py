@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.conditionals import Conditionals, Restricted
+from glauber_mlm.conditionals import solvable
 from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Counting, Faulty, MaskLover, PlantedMargins, RareToken
 from glauber_mlm.errors import UserError
@@ -348,3 +349,12 @@ def test_restriction_is_renormalisation(data):
         expected = torch.zeros_like(whole)
         expected[:, tokens] = whole[:, tokens] / whole[:, tokens].sum(1, keepdim=True)
         assert torch.allclose(part, expected, rtol=1e-12, atol=0)
+
+
+def test_a_model_without_its_law_cannot_be_made():
+    class Lawless(solvable.SolvableModel):
+        def logits(self, states, sites):
+            return states
+
+    with pytest.raises(TypeError, match="log_weights"):
+        Lawless(2, 2, "no joint law given")

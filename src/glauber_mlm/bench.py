@@ -34,7 +34,7 @@ from glauber_mlm.studies.starts import starting_states
 REPEATS = 5
 BUDGET = 40.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
 EVENT_LENGTH, EVENT_CHAINS, EVENT_STEPS = 16, 16, 200  # at n = 64 with 256 chains one plain step takes seconds on two cores
-MEMORY_CHAINS, MEMORY_TEMPERATURE = 4, 0.03  # so cold that 10^5 steps take minutes: at 0.1 they take an hour on two AVX2 cores
+MEMORY_CHAINS, MEMORY_TEMPERATURE, MEMORY_SWEEPS = 4, 0.03, 40  # sweeps at temperature 0 before: moving chains would need a forward pass at most steps
 EVENT_TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
 PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS = 64, 16, 2000
 TARGETS = {
@@ -152,7 +152,7 @@ def event_figures(conditionals: Conditionals, states: Tensor, temperature: float
 
 
 def peak_memory(steps: int) -> float:
-    """Peak resident memory in MiB of a fresh process that streams `steps` steps of cold chains of the embedded model to disk, event-driven."""
+    """Peak resident memory in MiB of a fresh process that streams `steps` steps of frozen chains of the embedded model to disk, event-driven."""
     # Linux carries the peak of the process that started another one over into the latter's ru_maxrss; VmHWM is the new process's own.
     program = (
         "import re, sys, resource, torch\n"
@@ -160,8 +160,9 @@ def peak_memory(steps: int) -> float:
         "from glauber_mlm import models\n"
         "from glauber_mlm.runs.chains import run_chains\n"
         "from glauber_mlm.studies.starts import starting_states\n"
+        "from glauber_mlm.studies.theory import descend\n"
         f"conditionals = models.load().conditionals({EVENT_LENGTH})\n"
-        f"states = starting_states(conditionals, {MEMORY_CHAINS}, seed=0)[0]\n"
+        f"states = descend(conditionals, starting_states(conditionals, {MEMORY_CHAINS}, seed=0)[0], {MEMORY_SWEEPS}, seed=0)\n"
         f"run_chains(Path(sys.argv[1]), conditionals, states, {MEMORY_TEMPERATURE}, seed=0, steps={steps}, chunk_steps=1000, progress=False, read=False)\n"
         "status = Path('/proc/self/status')\n"
         "own = re.search(r'VmHWM:\\s*(\\d+) kB', status.read_text()) if status.exists() else None\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from glauber_mlm.errors import UserError
 LARGEST_ENUMERATION = 2**20
 
 
-class SolvableModel:
+class SolvableModel(ABC):
     """Conditionals with their joint law beside them.
 
     Parameters
@@ -43,13 +44,13 @@ class SolvableModel:
         self.free_sites = torch.arange(self.length, device=self.device)
         self.fingerprint = hashlib.sha256(f"{type(self).__name__}|{length}|{vocabulary}|{description}".encode()).hexdigest()
 
+    @abstractmethod
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
         """See `Conditionals.logits`; float64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_weights(self, states: Tensor) -> Tensor:
         """Log of the joint law at temperature 1 up to a constant: float64, shape (B,), for states of shape (B, n)."""
-        raise NotImplementedError
 
     def states(self) -> Tensor:
         """All states: int64, shape (V**n, n), in state-index order.
