@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glauber_mlm.conditionals import Conditionals, Restricted
-from glauber_mlm.conditionals import solvable
+from glauber_mlm.conditionals import Conditionals, Restricted, solvable
 from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Counting, Faulty, MaskLover, PlantedMargins, RareToken
 from glauber_mlm.errors import UserError
