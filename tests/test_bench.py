@@ -14,6 +14,7 @@ from glauber_mlm import bench
 from glauber_mlm.conditionals.stubs import PlantedMargins
 from glauber_mlm.kernels import plain
 from glauber_mlm.randomness import RandomStream
+from glauber_mlm.studies.landscape import random_states
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -45,38 +46,43 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_measurements_take_turns_and_the_first_calls_are_not_counted(clock: Clock):
-    ratio = bench.side_by_side(clock.work("A", [1000, 6, 9, 2]), clock.work("B", [0.5, 2, 1, 4]), repeats=3)
-    assert clock.log == ["A", "B"] * 4
-    assert ratio == bench.Ratio(median=3.0, low=0.5, high=9.0)
+def test_measurements_take_turns(clock: Clock):
+    ratio = bench.side_by_side(clock.work("A", [6, 9, 2]), clock.work("B", [2, 1, 4]), repeats=3)
+    assert clock.log == ["A", "B"] * 3
+    assert ratio == bench.Ratio(median=3.0, low=0.5, high=9.0, repeats=3)
 
 
 def test_the_median_is_of_ratios_not_the_ratio_of_medians(clock: Clock):
-    ratio = bench.side_by_side(clock.work("A", [1, 1, 10, 100]), clock.work("B", [1, 4, 5, 200]), repeats=3)
-    assert ratio == bench.Ratio(median=0.5, low=0.25, high=2.0)
+    ratio = bench.side_by_side(clock.work("A", [1, 10, 100]), clock.work("B", [4, 5, 200]), repeats=3)
+    assert ratio == bench.Ratio(median=0.5, low=0.25, high=2.0, repeats=3)
 
 
 def test_a_slow_machine_moves_both_sides_of_a_ratio(clock: Clock):
-    drifting = [0.1, 0.1, 0.8, 0.4, 0.05, 1.6]
+    drifting = [0.1, 0.8, 0.4, 0.05, 1.6]
     ratio = bench.side_by_side(clock.work("A", [2.5 * factor for factor in drifting]), clock.work("B", drifting))
-    assert (ratio.median, ratio.low, ratio.high) == pytest.approx((2.5, 2.5, 2.5)) and len(clock.log) == 2 * (bench.REPEATS + 1)
+    assert (ratio.median, ratio.low, ratio.high) == pytest.approx((2.5, 2.5, 2.5)) and len(clock.log) == 2 * bench.REPEATS
 
 
 def test_a_ratio_that_takes_too_long_is_of_fewer_repeats(clock: Clock):
-    ratio = bench.side_by_side(clock.work("A", [1, 3 * bench.BUDGET, 1]), clock.work("B", [1, bench.BUDGET, 1]))
-    assert ratio == bench.Ratio(3.0, 3.0, 3.0) and clock.log == ["A", "B"] * 2
+    ratio = bench.side_by_side(clock.work("A", [3 * bench.BUDGET, 1]), clock.work("B", [bench.BUDGET, 1]))
+    assert ratio == bench.Ratio(3.0, 3.0, 3.0, repeats=1) and clock.log == ["A", "B"]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("loop_over_plain.float32", 1.79, True), ("loop_over_plain.float32", 1.8, False), ("event_rows_over_pairs", 1.06, True), ("memory_1e5_over_1e3", 9.0, False)],
+    [
+        ("loop_over_plain.float32", 1.79, True),
+        ("loop_over_plain.float32", 1.8, False),
+        ("event_rows_over_pairs", 1.06, True),
+        ("memory_1e5_over_1e3", 9.0, False),
+    ],
 )
 def test_a_miss_is_told(name: str, value: float, expected: bool):
     assert bench.missed(name, value) == expected
 
 
-def test_a_ratio_prints_its_median_and_its_spread():
-    assert str(bench.Ratio(1.8444, 1.5, 12.3456)) == "  1.844   [1.500, 12.346]"
+def test_a_ratio_prints_its_median_its_spread_and_of_how_many():
+    assert str(bench.Ratio(1.8444, 1.5, 12.3456, 5)) == "  1.844   [1.500, 12.346] of 5"
 
 
 def planted(length: int = 12, chains: int = 6, margin: float = 6.0) -> tuple[PlantedMargins, torch.Tensor]:
@@ -114,12 +120,13 @@ def test_the_speedup_is_of_the_plain_kernel_over_the_event_driven_one(clock: Clo
 
     monkeypatch.setattr(bench.plain, "walk", slow)
     monkeypatch.setattr(bench.EventDriven, "walk", fast)
-    assert bench.event_figures(model, patterns, 0.8, 20, repeats=2).speedup == bench.Ratio(3.0, 3.0, 3.0)
+    figures = bench.event_figures(model, patterns, 0.8, 20, repeats=2)
+    assert figures.speedup == bench.Ratio(3.0, 3.0, 3.0, repeats=2) and figures.share == 3.0 / figures.ideal
 
 
 def test_the_public_loop_draws_from_the_same_conditional(tiny: TinyModels):
     conditionals = tiny.conditionals("bert", 6)
-    state, site, temperature, count = bench._states(conditionals, 1), 3, 0.7, 4000
+    state, site, temperature, count = random_states(conditionals, 1, seed=0), 3, 0.7, 4000
     states, sites = state.repeat(count, 1), torch.full((count,), site)
     new = bench.public_loop_step(conditionals, states, sites, temperature, torch.Generator().manual_seed(1))
     others = torch.arange(6) != site
@@ -139,6 +146,34 @@ def test_what_is_written_has_a_target_and_what_has_a_target_is_written(tiny: Tin
     assert medians["event_rows_over_pairs"] == 1.0 and medians["memory_1e5_over_1e3"] == 1.25
     printed = capsys.readouterr().out
     assert all(f"target {target}" in printed for target in bench.TARGETS.values())
+
+
+def test_windows_are_distinct_stretches_of_the_passages(tiny: TinyModels):
+    conditionals = tiny.conditionals("bert", 6)
+    found = bench.windows(conditionals, 40)
+    text = [token for passage in bench.load_passages() for token in conditionals.encode(passage.text)]
+    assert found.shape == (40, 6) and found.dtype == torch.int64
+    starts = [[at for at in range(len(text) - 5) if text[at : at + 6] == row] for row in found.tolist()]
+    assert all(starts) and starts[0][0] == 0
+    assert len(np.unique(found.numpy(), axis=0)) > 30
+
+
+def test_only_what_missed_is_profiled(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, capsys):
+    profiled = []
+    monkeypatch.setattr(bench, "print_step_profile", profiled.append)
+    monkeypatch.setattr(bench, "PLANTED_STEPS", 20)
+    bench.print_profiles(set())
+    assert profiled == [] and capsys.readouterr().out == ""
+    bench.print_profiles({"step_over_forward.bfloat16", "event_speedup_over_ideal.planted"})
+    printed = capsys.readouterr().out
+    assert profiled == ["bfloat16"] and "planted margins" in printed and "_draw_one" in printed
+
+
+def test_a_step_profile_names_the_matrix_products(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr(bench.models, "load", lambda dtype: tiny.load("bert", dtype))
+    bench.print_step_profile("float32", length=6, batch=4)
+    printed = capsys.readouterr().out
+    assert "n = 6, batch 4, float32" in printed and "aten::addmm" in printed
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ spread. Nothing here judges: the targets stand beside the figures.
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import resource
 import statistics
 import subprocess
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -24,19 +27,19 @@ from glauber_mlm import models
 from glauber_mlm.atomic import write_json
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.conditionals.protocol import Conditionals
-from glauber_mlm.conditionals.stubs import Counting, PlantedMargins
+from glauber_mlm.conditionals.stubs import PlantedMargins
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import EventDriven
+from glauber_mlm.passages import load_passages
 from glauber_mlm.randomness import RandomStream
 from glauber_mlm.studies.landscape import random_states
-from glauber_mlm.studies.starts import starting_states
+from glauber_mlm.studies.theory import descend
 
 REPEATS = 5
 BUDGET = 40.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
-EVENT_LENGTH, EVENT_CHAINS, EVENT_STEPS = 16, 16, 200  # at n = 64 with 256 chains one plain step takes seconds on two cores
-MEMORY_CHAINS, MEMORY_TEMPERATURE, MEMORY_SWEEPS = 4, 0.03, 40  # sweeps at temperature 0 before: moving chains would need a forward pass at most steps
-EVENT_TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
-PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS = 64, 16, 2000
+SETTLING_SWEEPS = 40  # at temperature 0, to a state that cold chains hardly leave
+MEMORY_LENGTH, MEMORY_CHAINS, MEMORY_TEMPERATURE = 16, 4, 0.03  # settled: moving chains would need a forward pass at most steps
+PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS, PLANTED_TEMPERATURE = 64, 16, 2000, 0.5
 TARGETS = {
     "loop_over_plain.float32": ">= 1.8",
     "loop_over_plain.bfloat16": ">= 6",
@@ -51,20 +54,48 @@ TARGETS = {
 
 
 @dataclass(frozen=True)
+class EventCase:
+    """A size at which the event-driven kernel walks beside the plain one, from windows of the passages.
+
+    Attributes
+    ----------
+    length, chains, steps : int
+    temperatures : tuple of float
+    settled : bool
+        Whether the chains first run `SETTLING_SWEEPS` sweeps at temperature 0.
+    """
+
+    length: int
+    chains: int
+    steps: int
+    temperatures: tuple[float, ...]
+    settled: bool = False
+
+
+# The first size counts towards the targets. On two cores one plain step takes seconds there, hence few temperatures and steps.
+EVENT_CASES = (
+    EventCase(64, 256, 96, (0.05, 0.3, 1.0)),
+    EventCase(16, 16, 200, (0.05, 0.1, 0.2, 0.5, 1.0)),
+    EventCase(16, 16, 200, (0.05,), settled=True),
+)
+QUICK_CASES = (EventCase(16, 4, 20, (0.05,)),)
+
+
+@dataclass(frozen=True)
 class Ratio:
-    """Median, smallest and largest of the ratios of neighbouring measurements."""
+    """Median, smallest and largest of the ratios of neighbouring measurements, and how many there are."""
 
     median: float
     low: float
     high: float
+    repeats: int
 
     def __str__(self) -> str:
-        return f"{self.median:7.3f}   [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.median:7.3f}   [{self.low:.3f}, {self.high:.3f}] of {self.repeats}"
 
 
 def side_by_side(first: Callable[[], object], second: Callable[[], object], repeats: int = REPEATS) -> Ratio:
-    """Time `first` over `second`, taking turns, after one uncounted call of each; stops early once it took `BUDGET` seconds."""
-    first(), second()
+    """Time `first` over `second`, taking turns; stops early once it took `BUDGET` seconds. Warming both up is the caller's."""
     ratios: list[float] = []
     begun = time.perf_counter()
     for _ in range(repeats):
@@ -76,7 +107,7 @@ def side_by_side(first: Callable[[], object], second: Callable[[], object], repe
             work()
             times.append(time.perf_counter() - start)
         ratios.append(times[0] / times[1])
-    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios), len(ratios))
 
 
 def public_loop_step(conditionals: MaskedLanguageModel, states: Tensor, sites: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
@@ -91,14 +122,17 @@ def public_loop_step(conditionals: MaskedLanguageModel, states: Tensor, sites: T
     return states.scatter(1, sites[:, None], drawn[:, None])
 
 
-def _states(conditionals: MaskedLanguageModel, count: int) -> Tensor:
-    return random_states(conditionals, count, seed=0)
+def windows(conditionals: MaskedLanguageModel, count: int) -> Tensor:
+    """`count` evenly spaced windows of n tokens of the passages, written one after another: int64, shape (count, n)."""
+    tokens = torch.cat([torch.as_tensor(conditionals.encode(passage.text), dtype=torch.int64) for passage in load_passages()])
+    stride = (len(tokens) - conditionals.length) // max(count - 1, 1)
+    return tokens.unfold(0, conditionals.length, stride)[:count].contiguous()
 
 
 def plain_ratios(length: int, batch: int, repeats: int) -> dict[str, Ratio]:
     """Loop over plain kernel and kernel step over bare encoder forward, for both dtypes, at one size."""
     by_dtype = {dtype: models.load(dtype=dtype).conditionals(length) for dtype in ("float32", "bfloat16")}
-    states = _states(by_dtype["float32"], batch)
+    states = random_states(by_dtype["float32"], batch, seed=0)
     blocks = RandomStream(0, range(batch)).blocks(0, 1)
     generator = torch.Generator().manual_seed(0)
     sites = plain.choose_sites(by_dtype["float32"], blocks[0, :, 0])
@@ -114,8 +148,11 @@ def plain_ratios(length: int, batch: int, repeats: int) -> dict[str, Ratio]:
             with torch.inference_mode():
                 conditionals.model.base_model(input_ids=ids)
 
-        # The loop is in float32 in both ratios: what a user gains over the public kind.
-        found[f"loop_over_plain.{dtype}"] = side_by_side(lambda: public_loop_step(by_dtype["float32"], states, sites, 1.0, generator), step, repeats)
+        def loop() -> None:  # in float32 in both ratios: what a user gains over the public kind
+            public_loop_step(by_dtype["float32"], states, sites, 1.0, generator)
+
+        loop(), step(), forward()
+        found[f"loop_over_plain.{dtype}"] = side_by_side(loop, step, repeats)
         found[f"step_over_forward.{dtype}"] = side_by_side(step, forward, repeats)
     return found
 
@@ -138,17 +175,63 @@ class EventFigures:
     ideal: float
     speedup: Ratio
 
+    @property
+    def share(self) -> float:
+        """How much of the ideal saving the wall time shows."""
+        return self.speedup.median / self.ideal
+
+    def __str__(self) -> str:
+        return f"rows / pairs {self.rows_over_pairs:.3f}, ideal {self.ideal:6.2f}, speed-up {self.speedup}"
+
+
+def distinct_pairs(start: Tensor, record: plain.Record) -> int:
+    """Distinct (masked context, site) pairs that chains visit from the states `start`, shape (B, n), by the updates of `record`."""
+    tokens, seen = start.numpy().copy(), set()
+    chains = np.arange(len(tokens))
+    for sites, drawn in zip(record.sites.numpy(), record.tokens.numpy(), strict=True):
+        tokens[chains, sites] = -1  # no token is -1, so it tells the site
+        seen.update(row.tobytes() for row in tokens)
+        tokens[chains, sites] = drawn
+    return len(seen)
+
 
 def event_figures(conditionals: Conditionals, states: Tensor, temperature: float, steps: int, repeats: int) -> EventFigures:
     """Walk the same steps with both kernels."""
     state = plain.initial_state(conditionals, states, temperature)
     stream = RandomStream(0, range(len(states)))
-    counted = Counting(conditionals)
-    plain.walk(counted, state, stream, 0, steps)
-    kernel = EventDriven(conditionals)
-    kernel.walk(state, stream, 0, steps)
-    speedup = side_by_side(lambda: plain.walk(conditionals, state, stream, 0, steps), lambda: EventDriven(conditionals).walk(state, stream, 0, steps), repeats)
-    return EventFigures(kernel.forward_rows / counted.distinct, counted.rows / counted.distinct, speedup)
+    records, kernels = [], []
+
+    def by_plain() -> None:
+        records.append(plain.walk(conditionals, state, stream, 0, steps)[1])
+
+    def by_event() -> None:
+        kernels.append(EventDriven(conditionals))
+        kernels[-1].walk(state, stream, 0, steps)
+
+    plain.walk(conditionals, state, stream, 0, 1)
+    speedup = side_by_side(by_plain, by_event, repeats)
+    distinct = distinct_pairs(states, records[-1])
+    return EventFigures(kernels[-1].forward_rows / distinct, steps * len(states) / distinct, speedup)
+
+
+def model_figures(case: EventCase, repeats: int) -> dict[float, EventFigures]:
+    """Event-driven against plain on the embedded model, by temperature."""
+    conditionals = models.load().conditionals(case.length)
+    states = windows(conditionals, case.chains)
+    if case.settled:
+        states = descend(conditionals, states, SETTLING_SWEEPS, seed=0)
+    figures = {}
+    for temperature in tqdm(case.temperatures, desc=f"event-driven, n = {case.length}", unit="temperature"):
+        figures[temperature] = figure = event_figures(conditionals, states, temperature, case.steps, repeats)
+        name = f"n = {case.length}, batch {case.chains}, {case.steps} steps{', settled' if case.settled else ''}, tau = {temperature:g}"
+        tqdm.write(f"{name:45s} {figure}")
+    return figures
+
+
+def planted() -> tuple[PlantedMargins, Tensor]:
+    """The planted-margin stub and its patterns, from which chains start."""
+    patterns = torch.stack([torch.arange(PLANTED_LENGTH) * (k + 3) % 997 for k in range(PLANTED_CHAINS)])
+    return PlantedMargins(PLANTED_LENGTH, 997, 8.0, patterns), patterns
 
 
 def peak_memory(steps: int) -> float:
@@ -159,10 +242,10 @@ def peak_memory(steps: int) -> float:
         "from pathlib import Path\n"
         "from glauber_mlm import models\n"
         "from glauber_mlm.runs.chains import run_chains\n"
-        "from glauber_mlm.studies.starts import starting_states\n"
+        "from glauber_mlm.bench import windows\n"
         "from glauber_mlm.studies.theory import descend\n"
-        f"conditionals = models.load().conditionals({EVENT_LENGTH})\n"
-        f"states = descend(conditionals, starting_states(conditionals, {MEMORY_CHAINS}, seed=0)[0], {MEMORY_SWEEPS}, seed=0)\n"
+        f"conditionals = models.load().conditionals({MEMORY_LENGTH})\n"
+        f"states = descend(conditionals, windows(conditionals, {MEMORY_CHAINS}), {SETTLING_SWEEPS}, seed=0)\n"
         f"run_chains(Path(sys.argv[1]), conditionals, states, {MEMORY_TEMPERATURE}, seed=0, steps={steps}, chunk_steps=1000, progress=False, read=False)\n"
         "status = Path('/proc/self/status')\n"
         "own = re.search(r'VmHWM:\\s*(\\d+) kB', status.read_text()) if status.exists() else None\n"
@@ -174,15 +257,38 @@ def peak_memory(steps: int) -> float:
     return int(finished.stdout.split()[-1]) / unit
 
 
-def print_profile(length: int, batch: int, rows: int = 8) -> None:
-    """Where a float32 step of the plain kernel spends its time, by operator."""
-    conditionals = models.load().conditionals(length)
-    state = plain.initial_state(conditionals, _states(conditionals, batch), 1.0)
+def print_step_profile(dtype: str, length: int = 64, batch: int = 256, rows: int = 8) -> None:
+    """Where a step of the plain kernel spends its time, by operator."""
+    conditionals = models.load(dtype=dtype).conditionals(length)
+    state = plain.initial_state(conditionals, random_states(conditionals, batch, seed=0), 1.0)
     block = RandomStream(0, range(batch)).blocks(0, 1)[0]
     plain.step(conditionals, state, block)
     with torch.profiler.profile() as profiler:
         plain.step(conditionals, state, block)
+    print(f"\nThe plain step, by operator (n = {length}, batch {batch}, {dtype}):")
     print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=40))
+
+
+def print_walk_profile(name: str, conditionals: Conditionals, states: Tensor, temperature: float, steps: int, rows: int = 10) -> None:
+    """Where an event-driven walk spends its time, by function."""
+    state, stream = plain.initial_state(conditionals, states, temperature), RandomStream(0, range(len(states)))
+    with cProfile.Profile() as profiler:
+        EventDriven(conditionals).walk(state, stream, 0, steps)
+    print(f"\nThe event-driven walk, by function ({name}, tau = {temperature:g}, {steps} steps of {len(states)} chains):")
+    pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(rows)
+
+
+def print_profiles(names: set[str]) -> None:
+    """A profile of why, for each ratio missed."""
+    for dtype in ("float32", "bfloat16"):
+        if {f"loop_over_plain.{dtype}", f"step_over_forward.{dtype}"} & names:
+            print_step_profile(dtype)
+    if "event_speedup_over_ideal.planted" in names:
+        print_walk_profile("planted margins", *planted(), PLANTED_TEMPERATURE, PLANTED_STEPS)
+    if {"event_rows_over_pairs", "event_speedup_over_ideal", "event_worst_over_plain"} & names:
+        case = EVENT_CASES[0]
+        conditionals = models.load().conditionals(case.length)
+        print_walk_profile("embedded model", conditionals, windows(conditionals, case.chains), case.temperatures[0], case.steps // 4)
 
 
 def missed(name: str, value: float) -> bool:
@@ -208,37 +314,29 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
     """
     repeats = 1 if quick else REPEATS
     sizes = [(16, 4)] if quick else [(16, 16), (16, 256), (64, 16), (64, 256)]
-    steps = 20 if quick else EVENT_STEPS
     medians: dict[str, float] = {}
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratios: median [smallest, largest] of {repeats}")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratios: median [smallest, largest] of how many")
     for length, batch in tqdm(sizes, desc="plain", unit="size"):
         for name, ratio in plain_ratios(length, batch, repeats).items():
             tqdm.write(f"{name:30s} n = {length:3d}, batch {batch:3d}   {ratio}")
             medians[name] = ratio.median  # the last size, n = 64 and batch 256, is the one that counts
-    conditionals = models.load().conditionals(EVENT_LENGTH)
-    states = starting_states(conditionals, EVENT_CHAINS, seed=0)[0]
-    figures = {}
-    for temperature in tqdm(EVENT_TEMPERATURES[:1] if quick else EVENT_TEMPERATURES, desc="event-driven", unit="temperature"):
-        figures[f"tau = {temperature:g}"] = event_figures(conditionals, states, temperature, steps, 1 if quick else 2)
-    patterns = torch.stack([torch.arange(PLANTED_LENGTH) * (k + 3) % 997 for k in range(PLANTED_CHAINS)])
-    planted = PlantedMargins(PLANTED_LENGTH, 997, 8.0, patterns)
-    figures["planted margins"] = event_figures(planted, patterns, 0.5, 50 if quick else PLANTED_STEPS, 1 if quick else 2)
-    for name, figure in figures.items():
-        print(f"event-driven, {name:16s} rows / pairs {figure.rows_over_pairs:.3f}, ideal saving {figure.ideal:8.2f}, speed-up {figure.speedup}")
-    medians["event_speedup_over_ideal.planted"] = figures["planted margins"].speedup.median / figures["planted margins"].ideal
-    of_model = [figure for name, figure in figures.items() if name.startswith("tau")]
-    medians["event_rows_over_pairs"] = max(figure.rows_over_pairs for figure in figures.values())
-    medians["event_speedup_over_ideal"] = min(figure.speedup.median / figure.ideal for figure in of_model)
-    medians["event_worst_over_plain"] = min(figure.speedup.median for figure in figures.values())
-    small, large = peak_memory(200 if quick else 10**3), peak_memory(400 if quick else 10**5)
-    print(f"peak memory: {small:.0f} MiB at 10^3 steps, {large:.0f} MiB at 10^5 steps")
+    by_case = [model_figures(case, 1 if quick else 2) for case in (QUICK_CASES if quick else EVENT_CASES)]
+    stub = event_figures(*planted(), PLANTED_TEMPERATURE, 50 if quick else PLANTED_STEPS, 1 if quick else REPEATS)
+    print(f"{f'planted margins, {PLANTED_CHAINS} chains, tau = {PLANTED_TEMPERATURE:g}':45s} {stub}")
+    counted, every = list(by_case[0].values()), [figure for figures in by_case for figure in figures.values()] + [stub]
+    medians["event_rows_over_pairs"] = max(figure.rows_over_pairs for figure in every)
+    medians["event_speedup_over_ideal"] = min(figure.share for figure in counted)
+    medians["event_speedup_over_ideal.planted"] = stub.share
+    medians["event_worst_over_plain"] = min(figure.speedup.median for figure in every)
+    few, many = (200, 400) if quick else (10**3, 10**5)
+    small, large = peak_memory(few), peak_memory(many)
+    print(f"peak memory: {small:.1f} MiB at {few} steps, {large:.1f} MiB at {many} steps")
     medians["memory_1e5_over_1e3"] = large / small
     print()
     for name, value in medians.items():
         print(f"{name:34s} {value:8.3f}   target {TARGETS[name]}{'   missed' if missed(name, value) else ''}")
-    if any(missed(name, value) for name, value in medians.items()) and not quick:
-        print("\nThe plain step, by operator (n = 64, batch 256, float32), to see why:")
-        print_profile(64, 256)
+    if not quick:
+        print_profiles({name for name, value in medians.items() if missed(name, value)})
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB")
     write_json(output, medians)
     return medians
