@@ -1,0 +1,114 @@
+"""Chains of different lengths: one batch, and one run on disk, for each length.
+
+Sequences are never padded to a common length: a pad token is context, and a model asked with it answers for another sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import xarray
+from torch import Tensor
+
+from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.errors import UserError
+from glauber_mlm.kernels.sampling import check_temperatures
+from glauber_mlm.runs.chains import run_chains
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sequences of one length.
+
+    Attributes
+    ----------
+    places : tuple of int
+        Where they stood among all sequences, in increasing order.
+    tokens : Tensor of int64, shape (B, n)
+    """
+
+    places: tuple[int, ...]
+    tokens: Tensor
+
+
+def bucket_by_length(sequences: Sequence[Sequence[int] | Tensor]) -> dict[int, Bucket]:
+    """Group token sequences by length, shortest first.
+
+    Raises
+    ------
+    UserError
+        If a sequence is empty, or is not a sequence of whole numbers.
+    """
+    rows = [torch.as_tensor(sequence) for sequence in sequences]
+    for place, row in enumerate(rows):
+        if row.ndim != 1 or not len(row) or row.is_floating_point() or row.dtype == torch.bool:
+            raise UserError(f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids")
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(len(row), []).append(place)
+    return {length: Bucket(tuple(places[length]), torch.stack([rows[place].to(torch.int64) for place in places[length]])) for length in sorted(places)}
+
+
+def run_lengths(
+    folder: Path,
+    conditionals_at: Callable[[int], Conditionals],
+    sequences: Sequence[Sequence[int] | Tensor],
+    temperature: float | Sequence[float],
+    *,
+    seed: int,
+    steps: int,
+    **options: Any,
+) -> dict[int, xarray.Dataset | None]:
+    """Run chains from sequences of any lengths, those of one length together, in `folder`/length-<n>.
+
+    Parameters
+    ----------
+    folder : Path
+    conditionals_at : callable
+        Conditionals on n sites, given n; for instance `models.load().conditionals`.
+    sequences : sequence of token id sequences
+        The chain from `sequences[k]` has number k, so it is the same chain whatever other sequences are given.
+    temperature : float or sequence of float
+        One for all chains, or one for each.
+    seed : int
+    steps : int
+        Of each chain: a longer one makes fewer sweeps.
+    **options
+        As of `run_chains`, but for `chains`.
+
+    Returns
+    -------
+    dict
+        Length to what `run_chains` returns; its `chain_number` is the place among `sequences`.
+
+    Raises
+    ------
+    UserError
+        As `bucket_by_length` and `run_chains` do.
+    """
+    if "chains" in options:
+        raise UserError("chains are numbered by the place of their sequence; leave out `chains`, or call run_chains for each length")
+    buckets = bucket_by_length(sequences)
+    if not buckets:
+        raise UserError("no starting sequences; give at least one")
+    temperatures = check_temperatures(temperature, len(sequences)).tolist()
+    conditionals = {length: conditionals_at(length) for length in buckets}
+    for length, bucket in buckets.items():  # all of them before the first chain starts
+        check_states(conditionals[length], bucket.tokens)
+    return {
+        length: run_chains(
+            Path(folder) / f"length-{length:03d}",
+            conditionals[length],
+            bucket.tokens,
+            [temperatures[place] for place in bucket.places],
+            seed=seed,
+            steps=steps,
+            chains=bucket.places,
+            **options,
+        )
+        for length, bucket in buckets.items()
+    }
