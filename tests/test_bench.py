@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -166,11 +167,14 @@ def test_only_what_missed_is_profiled(tiny: TinyModels, monkeypatch: pytest.Monk
     assert profiled == [] and capsys.readouterr().out == ""
     bench.print_profiles({"step_over_forward.bfloat16", "event_speedup_over_ideal.planted"})
     printed = capsys.readouterr().out
-    assert profiled == ["bfloat16"] and "planted margins" in printed and "_draw_one" in printed
+    assert profiled == ["bfloat16"] and "planted margins" in printed and "tottime" in printed
+    rows, forwards, plainly, steps = map(int, re.search(r"(\d+) rows in (\d+) forwards, .* (\d+) rows in (\d+)", printed).groups())
+    assert steps == 20 and plainly == 20 * bench.PLANTED_CHAINS and forwards <= 20 and forwards <= rows <= plainly
 
 
 def test_a_step_profile_names_the_matrix_products(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.setattr(bench.models, "load", lambda dtype: tiny.load("bert", dtype))
+    loaded = tiny.load("bert", "float32")
+    monkeypatch.setattr(bench.models, "load", lambda dtype: loaded)
     bench.print_step_profile("float32", length=6, batch=4)
     printed = capsys.readouterr().out
     assert "n = 6, batch 4, float32" in printed and "aten::addmm" in printed
