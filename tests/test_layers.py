@@ -52,7 +52,8 @@ def test_imports_flow_one_way():
 
 
 @pytest.mark.parametrize(
-    "source", ["from glauber_mlm.studies import mixing", "from glauber_mlm import studies", "import glauber_mlm.book.rules", "def f():\n    import glauber_mlm.cli"]
+    "source",
+    ["from glauber_mlm.studies import mixing", "from glauber_mlm import studies", "import glauber_mlm.book.rules", "def f():\n    import glauber_mlm.cli"],
 )
 def test_an_import_that_goes_up_is_found(source: str):
     assert len(upward("observables", source)) == 1

@@ -78,6 +78,18 @@ def scoreboard_markdown(frame: pd.DataFrame) -> str:
 
     table = [line(_HEADINGS), line(["---"] * len(_HEADINGS))]
     for _, row in frame.iterrows():
-        table.append(line([row["claim"], row["statement"], row["paper"], " ".join(filter(None, (_ours(row), row["note"]))), row["model"] or "-", row["profile"] or "-", row["verdict"]]))
+        table.append(
+            line(
+                [
+                    row["claim"],
+                    row["statement"],
+                    row["paper"],
+                    " ".join(filter(None, (_ours(row), row["note"]))),
+                    row["model"] or "-",
+                    row["profile"] or "-",
+                    row["verdict"],
+                ]
+            )
+        )
     rules = [f"* {row['claim']}: {row['rule']}" for _, row in frame.iterrows()]
     return "\n".join([*table, "", "Decision rules:", "", *rules]) + "\n"

@@ -28,7 +28,18 @@ from glauber_mlm import __version__
 from glauber_mlm.atomic import write_text
 
 FLOAT_TAG = "__float__"
-ENGINE_SOURCES = ("randomness.py", "conditionals", "kernels", "runs", "observables", "studies", "passages.py", "data/passages.jsonl", "models.py", "embedded.py")
+ENGINE_SOURCES = (
+    "randomness.py",
+    "conditionals",
+    "kernels",
+    "runs",
+    "observables",
+    "studies",
+    "passages.py",
+    "data/passages.jsonl",
+    "models.py",
+    "embedded.py",
+)
 _SECONDS_BEFORE_NOTICE = 2.0
 
 
