@@ -57,7 +57,7 @@ reference: $(READY) ## execute the chapters under the cpu profile and refresh th
 pair: $(READY) ## bring the cells of book/*.ipynb up to their .py sources, keeping outputs
 	@$(BIN)/glauber-mlm pair $(ARGS)
 
-bench: $(READY) ## time the kernels
+bench: $(READY) ## time the kernels side by side (an hour on two cores without bfloat16)
 	@$(BIN)/glauber-mlm bench $(ARGS)
 
 heldout: $(READY) ## recompute the held-out loss that the model card states
