@@ -43,14 +43,21 @@ def bucket_by_length(sequences: Sequence[Sequence[int] | Tensor]) -> dict[int, B
     UserError
         If a sequence is empty, or is not a sequence of whole numbers.
     """
-    rows = [torch.as_tensor(sequence) for sequence in sequences]
-    for place, row in enumerate(rows):
-        if row.ndim != 1 or not len(row) or row.is_floating_point() or row.dtype == torch.bool:
-            raise UserError(f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids")
+    rows = [_token_ids(sequence, place) for place, sequence in enumerate(sequences)]
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(len(row), []).append(place)
     return {length: Bucket(tuple(places[length]), torch.stack([rows[place].to(torch.int64) for place in places[length]])) for length in sorted(places)}
+
+
+def _token_ids(sequence: Sequence[int] | Tensor, place: int) -> Tensor:
+    try:
+        row = torch.as_tensor(sequence)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"sequence {place} is {sequence!r:.60}; each must hold token ids, so encode texts first") from error
+    if row.ndim != 1 or not len(row) or row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
+        raise UserError(f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids")
+    return row
 
 
 def run_lengths(
