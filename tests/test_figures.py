@@ -1,4 +1,4 @@
-"""How results are shown: tables, captions and ticks."""
+"""How results are shown: tables, captions, ticks, and pictures that do not change from call to call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glauber_mlm.figures import show
+from glauber_mlm.figures import landscape, show
 
 
 @pytest.fixture
@@ -51,3 +51,22 @@ def test_plain_ticks_are_numbers_and_few(low: float, high: float):
     assert 1 <= len(labels) <= 10 and [float(label.replace(",", "")) for label in labels]
     assert not any(text.get_text() for text in axis.get_xticklabels(minor=True))
     plt.close(figure)
+
+
+def test_likelihoods_stand_in_their_group_and_are_drawn_alike_each_time():
+    texts = ("starts", "ends", "ends, shuffled")
+    frame = pd.DataFrame([{"temperature": tau, "texts": kind, "value": -k - tau} for tau in (1.1, 0.5) for kind in texts for k in range(5)])
+    drifts = {tau: np.linspace(0, 1, 12).reshape(2, 6) for tau in (0.5, 1.1)}
+    drawn = []
+    for _ in range(2):
+        figure = landscape.drift_and_likelihood(np.arange(6), drifts, 0.9, 0.9, frame)
+        axis = figure.axes[1]
+        assert [label.get_text() for label in axis.get_xticklabels()] == ["0.5", "1.1"]
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == list(texts)
+        drawn.append([line.get_xydata() for line in axis.lines])
+        plt.close(figure)
+    assert all(np.array_equal(first, again) for first, again in zip(*drawn, strict=True))
+    for kind, points in enumerate(drawn[0]):
+        group = np.round(points[:, 0] - 0.27 * (kind - 1))
+        assert np.array_equal(group, [1] * 5 + [0] * 5) and len(np.unique(points[:, 0])) == 10
+        assert np.allclose(points[:, 1], [-k - tau for tau in (1.1, 0.5) for k in range(5)])

@@ -55,7 +55,13 @@ def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], lev
     axes[0].axhline(share * level, color="0.4", lw=0.8, ls=":", label=f"{share:g} of that")
     axes[0].set(xlabel="steps", ylabel="mean cosine distance to the start")
     axes[0].legend(fontsize=8)
-    seaborn.stripplot(data=likelihood, x="temperature", y="value", hue="texts", dodge=True, size=3.5, ax=axes[1])
+    temperatures = sorted(likelihood["temperature"].unique())
+    for kind, (texts, rows) in enumerate(likelihood.groupby("texts", sort=False)):
+        # Points lie side by side in the order of their chains: a jitter would draw other pictures of the same run.
+        chain = rows.groupby("temperature").cumcount()
+        beside = 0.27 * (kind - (likelihood["texts"].nunique() - 1) / 2) + 0.16 * (chain / max(chain.max(), 1) - 0.5)
+        axes[1].plot(rows["temperature"].map(temperatures.index) + beside, rows["value"], "o", ms=3.5, label=texts)
+    axes[1].set_xticks(range(len(temperatures)), [f"{temperature:g}" for temperature in temperatures])
     axes[1].set(xlabel=r"temperature $\tau$", ylabel="pseudo-log-likelihood\nper token (nats)")
     axes[1].legend(fontsize=8, title=None)
     return figure
