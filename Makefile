@@ -68,7 +68,7 @@ train: $(READY) ## train the adapter of the embedded model (hours; goes on where
 
 lint: $(READY) ## check the sources with ruff
 	@$(BIN)/ruff check $(ARGS)
-	@$(BIN)/ruff format --check --quiet $(ARGS)
+	@$(BIN)/ruff format --check --quiet
 
 setup: $(READY) ## make .venv and stop
 

@@ -75,7 +75,7 @@ def test_a_ratio_that_takes_too_long_is_of_fewer_repeats(clock: Clock):
         ("loop_over_plain.float32", 1.79, True),
         ("loop_over_plain.float32", 1.8, False),
         ("event_rows_over_pairs", 1.06, True),
-        ("memory_1e5_over_1e3", 9.0, False),
+        ("memory_1e5_over_1e3", 1.06, True),
     ],
 )
 def test_a_miss_is_told(name: str, value: float, expected: bool):
@@ -141,6 +141,7 @@ def test_what_is_written_has_a_target_and_what_has_a_target_is_written(tiny: Tin
     loaded = {dtype: tiny.load("bert", dtype) for dtype in ("float32", "bfloat16")}
     monkeypatch.setattr(bench.models, "load", lambda dtype="float32": loaded[dtype])
     monkeypatch.setattr(bench, "peak_memory", peaks.__getitem__)
+    monkeypatch.setattr(bench, "SETTLING_SWEEPS", 2)
     medians = bench.run_bench(tmp_path / "bench.json", quick=True)
     assert set(medians) == set(bench.TARGETS) and all(value > 0 for value in medians.values())
     assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8")) == medians
@@ -156,7 +157,7 @@ def test_windows_are_distinct_stretches_of_the_passages(tiny: TinyModels):
     assert found.shape == (40, 6) and found.dtype == torch.int64
     starts = [[at for at in range(len(text) - 5) if text[at : at + 6] == row] for row in found.tolist()]
     assert all(starts) and starts[0][0] == 0
-    assert len(np.unique(found.numpy(), axis=0)) > 30
+    assert len(np.unique(found.numpy(), axis=0)) == 40
 
 
 def test_only_what_missed_is_profiled(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, capsys):
@@ -165,6 +166,12 @@ def test_only_what_missed_is_profiled(tiny: TinyModels, monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "PLANTED_STEPS", 20)
     bench.print_profiles(set())
     assert profiled == [] and capsys.readouterr().out == ""
+    loaded = tiny.load("bert", "float32")
+    monkeypatch.setattr(bench.models, "load", lambda: loaded)
+    monkeypatch.setattr(bench, "SETTLING_SWEEPS", 2)
+    bench.print_profiles({"event_speedup_over_ideal.settled"})
+    printed = capsys.readouterr().out
+    assert profiled == [] and printed.count("The event-driven walk") == 1 and "n = 16, batch 16, 200 steps, settled" in printed
     bench.print_profiles({"step_over_forward.bfloat16", "event_speedup_over_ideal.planted"})
     printed = capsys.readouterr().out
     assert profiled == ["bfloat16"] and "planted margins" in printed and "tottime" in printed

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from by_hand import philox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +15,6 @@ from glauber_mlm.observables.semantics import cosine_distance, drift, null_share
 from glauber_mlm.observables.survival import wilson_interval
 from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
 from glauber_mlm.passages import load_passages, pick
-
-
-def philox(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(seed))
 
 
 def unit(values: np.ndarray) -> np.ndarray:

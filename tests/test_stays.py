@@ -4,24 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from by_hand import philox, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.paths import hamming_path, reconstruct
 from glauber_mlm.observables.stays import dwell_test, dwell_times, expected_dwell, longest_stays
-
-
-def philox(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(seed))
-
-
-def all_states(initial, sites, tokens) -> np.ndarray:
-    states = [np.array(initial)]
-    for site, token in zip(sites, tokens, strict=True):
-        states.append(states[-1].copy())
-        states[-1][site] = token
-    return np.array(states)
 
 
 def brute_stays(states: np.ndarray, radius: int, minimum: int) -> list[tuple[int, int]]:
@@ -66,7 +55,7 @@ def chains(draw):
 @given(chains(), st.integers(0, 2), st.integers(1, 6))
 @settings(max_examples=200, deadline=None)
 def test_stays_agree_with_brute_force(chain, radius, minimum):
-    states = all_states(*chain)
+    states = states_of(*chain)
     radius = min(radius, states.shape[1])
     stays = longest_stays(*chain, radius=radius, minimum=minimum, top=None)
     assert [(stay.start, stay.end) for stay in stays] == brute_stays(states, radius, minimum)
@@ -88,7 +77,7 @@ def test_stays_agree_with_brute_force(chain, radius, minimum):
 @given(chains(), st.integers(1, 7))
 @settings(max_examples=100, deadline=None)
 def test_paths_agree_with_brute_force(chain, every):
-    states = all_states(*chain)
+    states = states_of(*chain)
     np.testing.assert_array_equal(reconstruct(*chain, every), states[::every])
     np.testing.assert_array_equal(hamming_path(*chain), (states != states[0]).sum(axis=1))
     np.testing.assert_array_equal(hamming_path(*chain, reference=states[-1]), (states != states[-1]).sum(axis=1))

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from by_hand import philox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
@@ -11,11 +12,6 @@ from sklearn.isotonic import isotonic_regression
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.scaling import _rising, crossing_temperature, fit_scaling
 from glauber_mlm.observables.survival import kaplan_meier, lag_bound, wilson_interval
-
-
-def philox(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(seed))
-
 
 # Kaplan-Meier
 

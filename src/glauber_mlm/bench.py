@@ -1,7 +1,7 @@
 """Performance as ratios, each pair measured side by side in one run.
 
 Absolute times of a shared machine drift; so A and B take turns, A B A B ..., and what is reported is the median of the ratios of neighbours with their
-spread. Nothing here judges: the targets stand beside the figures.
+spread. Targets stand beside the figures, and a figure that misses its target is profiled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,9 +47,10 @@ TARGETS = {
     "step_over_forward.bfloat16": "<= 1.3",
     "event_rows_over_pairs": "<= 1.05",
     "event_speedup_over_ideal": ">= 0.8",
+    "event_speedup_over_ideal.settled": ">= 0.8",
     "event_speedup_over_ideal.planted": ">= 0.8",
     "event_worst_over_plain": ">= 0.95",
-    "memory_1e5_over_1e3": "about 1",
+    "memory_1e5_over_1e3": "<= 1.05",
 }
 
 
@@ -63,6 +64,8 @@ class EventCase:
     temperatures : tuple of float
     settled : bool
         Whether the chains first run `SETTLING_SWEEPS` sweeps at temperature 0.
+    target : str or None
+        Name of the target that the worst share of the ideal saving counts towards; None for a size that is shown alone.
     """
 
     length: int
@@ -70,15 +73,25 @@ class EventCase:
     steps: int
     temperatures: tuple[float, ...]
     settled: bool = False
+    target: str | None = None
+
+    def problem(self) -> tuple[MaskedLanguageModel, Tensor]:
+        """The embedded model's conditionals and the starting states, shape (chains, length)."""
+        conditionals = models.load().conditionals(self.length)
+        states = windows(conditionals, self.chains)
+        return conditionals, descend(conditionals, states, SETTLING_SWEEPS, seed=0) if self.settled else states
+
+    def __str__(self) -> str:
+        return f"n = {self.length}, batch {self.chains}, {self.steps} steps{', settled' if self.settled else ''}"
 
 
-# The first size counts towards the targets. On two cores one plain step takes seconds there, hence few temperatures and steps.
+# On two cores one plain step of the first size takes seconds: hence few temperatures and steps, in which few pairs recur.
 EVENT_CASES = (
-    EventCase(64, 256, 96, (0.05, 0.3, 1.0)),
+    EventCase(64, 256, 96, (0.05, 0.3, 1.0), target="event_speedup_over_ideal"),
     EventCase(16, 16, 200, (0.05, 0.1, 0.2, 0.5, 1.0)),
-    EventCase(16, 16, 200, (0.05,), settled=True),
+    EventCase(16, 16, 200, (0.05,), settled=True, target="event_speedup_over_ideal.settled"),
 )
-QUICK_CASES = (EventCase(16, 4, 20, (0.05,)),)
+QUICK_CASES = tuple(replace(case, length=16, chains=4, steps=20, temperatures=case.temperatures[:1]) for case in EVENT_CASES if case.target)
 
 
 @dataclass(frozen=True)
@@ -214,17 +227,13 @@ def event_figures(conditionals: Conditionals, states: Tensor, temperature: float
     return EventFigures(kernels[-1].forward_rows / distinct, steps * len(states) / distinct, speedup)
 
 
-def model_figures(case: EventCase, repeats: int) -> dict[float, EventFigures]:
-    """Event-driven against plain on the embedded model, by temperature."""
-    conditionals = models.load().conditionals(case.length)
-    states = windows(conditionals, case.chains)
-    if case.settled:
-        states = descend(conditionals, states, SETTLING_SWEEPS, seed=0)
-    figures = {}
+def model_figures(case: EventCase, repeats: int) -> list[EventFigures]:
+    """Event-driven against plain on the embedded model, one figure a temperature."""
+    conditionals, states = case.problem()
+    figures = []
     for temperature in tqdm(case.temperatures, desc=f"event-driven, n = {case.length}", unit="temperature"):
-        figures[temperature] = figure = event_figures(conditionals, states, temperature, case.steps, repeats)
-        name = f"n = {case.length}, batch {case.chains}, {case.steps} steps{', settled' if case.settled else ''}, tau = {temperature:g}"
-        tqdm.write(f"{name:45s} {figure}")
+        figures.append(event_figures(conditionals, states, temperature, case.steps, repeats))
+        tqdm.write(f"{f'{case}, tau = {temperature:g}':50s} {figures[-1]}")
     return figures
 
 
@@ -290,16 +299,16 @@ def print_profiles(names: set[str]) -> None:
             print_step_profile(dtype)
     if "event_speedup_over_ideal.planted" in names:
         print_walk_profile("planted margins", *planted(), PLANTED_TEMPERATURE, PLANTED_STEPS)
-    if {"event_rows_over_pairs", "event_speedup_over_ideal", "event_worst_over_plain"} & names:
-        case = EVENT_CASES[0]
-        conditionals = models.load().conditionals(case.length)
-        print_walk_profile("embedded model", conditionals, windows(conditionals, case.chains), case.temperatures[0], case.steps // 4)
+    for case in EVENT_CASES:
+        # Rows and the worst ratio are over all cases; the settled one, where most rows come from the cache, tells where the rest of the time goes.
+        if case.target in names or (case.settled and {"event_rows_over_pairs", "event_worst_over_plain"} & names):
+            print_walk_profile(f"embedded model, {case}", *case.problem(), case.temperatures[0], case.steps)
 
 
 def missed(name: str, value: float) -> bool:
-    """Whether a median misses its target; targets that are no inequality are for the reader to judge."""
-    sign, _, limit = TARGETS[name].partition(" ")
-    return {">=": value < float(limit), "<=": value > float(limit)}[sign] if sign in (">=", "<=") else False
+    """Whether a median misses its target."""
+    sign, limit = TARGETS[name].split()
+    return {">=": value < float(limit), "<=": value > float(limit)}[sign]
 
 
 def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
@@ -325,12 +334,16 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
         for name, ratio in plain_ratios(length, batch, repeats).items():
             tqdm.write(f"{name:30s} n = {length:3d}, batch {batch:3d}   {ratio}")
             medians[name] = ratio.median  # the last size, n = 64 and batch 256, is the one that counts
-    by_case = [model_figures(case, 1 if quick else 2) for case in (QUICK_CASES if quick else EVENT_CASES)]
+    every = []
+    for case in QUICK_CASES if quick else EVENT_CASES:
+        figures = model_figures(case, 1 if quick else 2)
+        every += figures
+        if case.target is not None:
+            medians[case.target] = min(figure.share for figure in figures)
     stub = event_figures(*planted(), PLANTED_TEMPERATURE, 50 if quick else PLANTED_STEPS, 1 if quick else REPEATS)
-    print(f"{f'planted margins, {PLANTED_CHAINS} chains, tau = {PLANTED_TEMPERATURE:g}':45s} {stub}")
-    counted, every = list(by_case[0].values()), [figure for figures in by_case for figure in figures.values()] + [stub]
+    print(f"{f'planted margins, {PLANTED_CHAINS} chains, tau = {PLANTED_TEMPERATURE:g}':50s} {stub}")
+    every.append(stub)
     medians["event_rows_over_pairs"] = max(figure.rows_over_pairs for figure in every)
-    medians["event_speedup_over_ideal"] = min(figure.share for figure in counted)
     medians["event_speedup_over_ideal.planted"] = stub.share
     medians["event_worst_over_plain"] = min(figure.speedup.median for figure in every)
     few, many = (200, 400) if quick else (10**3, 10**5)
