@@ -16,7 +16,9 @@ def philox(seed: int) -> np.random.Generator:
 
 def letters(texts: list[str]) -> np.ndarray:
     """An embedder for tests: counts of letters, of unit length."""
-    counts = np.array([[1.0] + [text.count(chr(code)) for code in range(ord("a"), ord("z") + 1)] for text in texts])
+    counts = np.array(
+        [[1.0] + [text.count(chr(code)) for code in range(ord("a"), ord("z") + 1)] for text in texts]
+    )
     return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
@@ -72,7 +74,9 @@ def matrix_by_hand(model, temperature: float) -> np.ndarray:
         for site in range(model.length):
             row = model.logits(torch.tensor([state]), torch.tensor([site]))[0] / temperature
             for token, probability in enumerate(torch.softmax(row, dim=0).tolist()):
-                matrix[index, number[(*state[:site], token, *state[site + 1 :])]] += probability / model.length
+                matrix[index, number[(*state[:site], token, *state[site + 1 :])]] += (
+                    probability / model.length
+                )
     return matrix
 
 

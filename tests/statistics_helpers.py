@@ -19,11 +19,26 @@ from torch import Tensor
 
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.conditionals.restricted import Restricted
-from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.solvable import (
+    CurieWeiss,
+    DefectTable,
+    Ising,
+    Potts,
+    ProductMeasure,
+    RandomJoint,
+)
 from glauber_mlm.conditionals.stubs import RareToken
 from glauber_mlm.kernels import coupled, plain
 from glauber_mlm.kernels.event import EventDriven
-from glauber_mlm.observables.exact import coupled_meeting_times, enumerate_logits, enumerate_states, exact_tv_to_mu, mixing_time, stationary, transition_matrix
+from glauber_mlm.observables.exact import (
+    coupled_meeting_times,
+    enumerate_logits,
+    enumerate_states,
+    exact_tv_to_mu,
+    mixing_time,
+    stationary,
+    transition_matrix,
+)
 from glauber_mlm.observables.survival import lag_bound
 from glauber_mlm.randomness import RandomStream
 
@@ -33,7 +48,9 @@ LEAST_EXPECTED = 5.0
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 Step = Callable[[Conditionals, plain.ChainState, Tensor], tuple[plain.ChainState, plain.StepInfo]]
-Walk = Callable[[Conditionals, plain.ChainState, RandomStream, int, int], tuple[plain.ChainState, plain.Record]]
+Walk = Callable[
+    [Conditionals, plain.ChainState, RandomStream, int, int], tuple[plain.ChainState, plain.Record]
+]
 PairStep = Callable[[Conditionals, coupled.PairState, Tensor], tuple[coupled.PairState, coupled.PairInfo]]
 
 
@@ -45,11 +62,15 @@ def seed_of(*words: object) -> int:
 # --- kernels in one shape ---------------------------------------------------------------------------------------------
 
 
-def event_step(model: Conditionals, state: plain.ChainState, randomness: Tensor) -> tuple[plain.ChainState, plain.StepInfo]:
+def event_step(
+    model: Conditionals, state: plain.ChainState, randomness: Tensor
+) -> tuple[plain.ChainState, plain.StepInfo]:
     return EventDriven(model).step(state, randomness)
 
 
-def event_walk(model: Conditionals, state: plain.ChainState, stream: RandomStream, first: int, steps: int) -> tuple[plain.ChainState, plain.Record]:
+def event_walk(
+    model: Conditionals, state: plain.ChainState, stream: RandomStream, first: int, steps: int
+) -> tuple[plain.ChainState, plain.Record]:
     return EventDriven(model).walk(state, stream, first, steps)
 
 
@@ -60,7 +81,9 @@ WALKS: dict[str, Walk] = {"plain": plain.walk, "event": event_walk}
 def walk_of(step: Step) -> Walk:
     """Repeat a step."""
 
-    def walk(model: Conditionals, state: plain.ChainState, stream: RandomStream, first: int, steps: int) -> tuple[plain.ChainState, plain.Record]:
+    def walk(
+        model: Conditionals, state: plain.ChainState, stream: RandomStream, first: int, steps: int
+    ) -> tuple[plain.ChainState, plain.Record]:
         sites, tokens = [], []
         for block in stream.blocks(first, steps, model.device):
             state, info = step(model, state, block)
@@ -131,7 +154,12 @@ def cases(device: str = "cpu") -> list[Case]:
         Case("joint-3-4", RandomJoint(3, 4, 1, device), 1.0),
         Case("joint-2-5", RandomJoint(2, 5, 2, device), 0.6),
         Case("defect", DefectTable(1.5, device), 1.0),
-        Case("restricted", Restricted(RandomJoint(4, 4, 3, device), [0, 2, 3], [(0, 1, 2), (1, 3), (0, 3)]), 0.9, (0, 2, 1, 0)),
+        Case(
+            "restricted",
+            Restricted(RandomJoint(4, 4, 3, device), [0, 2, 3], [(0, 1, 2), (1, 3), (0, 3)]),
+            0.9,
+            (0, 2, 1, 0),
+        ),
     ]
 
 
@@ -145,7 +173,10 @@ def chi_square(observed: np.ndarray, probabilities: np.ndarray) -> tuple[float, 
 
     A count in a cell of probability 0 gives infinity.
     """
-    observed, expected = np.asarray(observed, dtype=float), np.asarray(probabilities, dtype=float) * np.sum(observed)
+    observed, expected = (
+        np.asarray(observed, dtype=float),
+        np.asarray(probabilities, dtype=float) * np.sum(observed),
+    )
     if observed[expected == 0].any():
         return np.inf, 1
     order = np.argsort(-expected, kind="stable")
@@ -154,13 +185,19 @@ def chi_square(observed: np.ndarray, probabilities: np.ndarray) -> tuple[float, 
     if kept < len(expected) and expected[kept:].sum() < LEAST_EXPECTED:
         kept = max(0, kept - 1)
     if kept < len(expected):
-        observed, expected = np.append(observed[:kept], observed[kept:].sum()), np.append(expected[:kept], expected[kept:].sum())
+        observed, expected = (
+            np.append(observed[:kept], observed[kept:].sum()),
+            np.append(expected[:kept], expected[kept:].sum()),
+        )
     return float(((observed - expected) ** 2 / expected).sum()), len(expected) - 1
 
 
 def chi_square_p(observed: np.ndarray, probabilities: np.ndarray) -> float:
     """p-value of several multinomials at once: counts and probabilities of shape (R, K), or (K,) for one."""
-    parts = [chi_square(counts, law) for counts, law in zip(np.atleast_2d(observed), np.atleast_2d(probabilities), strict=True)]
+    parts = [
+        chi_square(counts, law)
+        for counts, law in zip(np.atleast_2d(observed), np.atleast_2d(probabilities), strict=True)
+    ]
     return float(stats.chi2.sf(sum(part[0] for part in parts), sum(part[1] for part in parts)))
 
 
@@ -181,7 +218,9 @@ def one_step_p(step: Step, case: Case, draws: int = 60_000) -> float:
     start = np.tile(np.arange(size), copies)
     state = case.start(start)
     counts = np.zeros((size, size))
-    for block in RandomStream(seed_of("one step", case.name), range(len(start))).blocks(0, passes, case.model.device):
+    for block in RandomStream(seed_of("one step", case.name), range(len(start))).blocks(
+        0, passes, case.model.device
+    ):
         new, _ = step(case.model, state, block)
         arrived = case.numbers(new.tokens)
         if (arrived < 0).any():
@@ -237,10 +276,14 @@ def replicas_p(walk: Walk, case: Case, replicas: int = 16, steps: int = 1000) ->
     free = case.model.free_sites.cpu().numpy()
     places = np.searchsorted(free, record.sites.numpy())
     cells = places[:, ::2] * len(free) + places[:, 1::2]
-    return chi_square_p(np.bincount(cells.ravel(), minlength=len(free) ** 2), np.full(len(free) ** 2, len(free) ** -2.0))
+    return chi_square_p(
+        np.bincount(cells.ravel(), minlength=len(free) ** 2), np.full(len(free) ** 2, len(free) ** -2.0)
+    )
 
 
-def rare_token_z(step: Step, probability: float = 2e-4, vocabulary: int = 500, chains: int = 1024, steps: int = 400) -> float:
+def rare_token_z(
+    step: Step, probability: float = 2e-4, vocabulary: int = 500, chains: int = 1024, steps: int = 400
+) -> float:
     """The count of a token of small probability, standardised."""
     model = RareToken(4, vocabulary, (2 * vocabulary) // 3, probability)
     state = plain.initial_state(model, torch.zeros(chains, 4, dtype=torch.int64), 1.0)
@@ -259,7 +302,9 @@ def tokens_unlike_plain(walk: Walk, case: Case, chains: int = 16, steps: int = 4
     for segment in range(segments):
         ours, record = walk(case.model, ours, stream, segment * steps, steps)
         theirs, reference = plain.walk(case.model, theirs, stream, segment * steps, steps)
-        different += int((record.tokens != reference.tokens).sum()) + int((record.sites != reference.sites).sum())
+        different += int((record.tokens != reference.tokens).sum()) + int(
+            (record.sites != reference.sites).sum()
+        )
         different += int((ours.tokens != theirs.tokens).sum())
     return different
 
@@ -282,10 +327,18 @@ def coupled_step_ps(step: PairStep, case: Case, draws: int = 60_000, pairs: int 
     copies = max(1, 2048 // len(x))
     passes = max(2, -(-draws // (len(x) * copies)))
     kind = np.tile(np.arange(len(x)), copies)
-    state = coupled.PairState(case.start(x[kind]).tokens, case.start(y[kind]).tokens, case.start(x[kind]).temperature)
+    state = coupled.PairState(
+        case.start(x[kind]).tokens, case.start(y[kind]).tokens, case.start(x[kind]).temperature
+    )
     free = case.model.free_sites.cpu().numpy()
-    first, second, agree = np.zeros((len(x), size)), np.zeros((len(x), size)), np.zeros((len(x), 2 * len(free)))
-    for block in RandomStream(seed_of("coupled", case.name), range(len(kind))).blocks(0, passes, case.model.device):
+    first, second, agree = (
+        np.zeros((len(x), size)),
+        np.zeros((len(x), size)),
+        np.zeros((len(x), 2 * len(free))),
+    )
+    for block in RandomStream(seed_of("coupled", case.name), range(len(kind))).blocks(
+        0, passes, case.model.device
+    ):
         new, info = step(case.model, state, block)
         arrived, partner = case.numbers(new.first), case.numbers(new.second)
         if min(arrived.min(), partner.min()) < 0:
@@ -297,7 +350,11 @@ def coupled_step_ps(step: PairStep, case: Case, draws: int = 60_000, pairs: int 
     overlap = np.stack([np.minimum(rows[x], rows[y]).sum(axis=1) for rows in case.rows], axis=1)
     overlap[np.abs(overlap - 1) < 1e-12] = 1.0
     together = np.stack([1 - overlap, overlap], axis=2).reshape(len(x), -1) / len(free)
-    return {"first": chi_square_p(first, case.matrix[x]), "second": chi_square_p(second, case.matrix[y]), "agree": chi_square_p(agree, together)}
+    return {
+        "first": chi_square_p(first, case.matrix[x]),
+        "second": chi_square_p(second, case.matrix[y]),
+        "agree": chi_square_p(agree, together),
+    }
 
 
 def meeting_time_z(case: Case, pairs: int = 1500, coupling: coupled.Coupling = "maximal") -> float:
@@ -305,19 +362,25 @@ def meeting_time_z(case: Case, pairs: int = 1500, coupling: coupled.Coupling = "
     generator = np.random.default_rng(seed_of("meeting", case.name))
     x, y = generator.integers(len(case.states), size=(2, pairs))
     stream = RandomStream(seed_of("meeting", case.name), range(pairs))
-    outcome = coupled.coalescence(case.model, case.states[x], case.states[y], case.temperature, stream, 10**6, coupling=coupling)
+    outcome = coupled.coalescence(
+        case.model, case.states[x], case.states[y], case.temperature, stream, 10**6, coupling=coupling
+    )
     assert bool(outcome.met.all())
     surplus = outcome.times.numpy() - coupled_meeting_times(case.model, case.temperature, case.states)[x, y]
     return float(surplus.mean() / (surplus.std(ddof=1) / np.sqrt(pairs)))
 
 
-def lag_bound_and_truth(case: Case, lag: int, times: np.ndarray, pairs: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def lag_bound_and_truth(
+    case: Case, lag: int, times: np.ndarray, pairs: int = 1000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The lagged-coupling bound, its standard error, and the exact distance to mu, for a starting law on a few states."""
     generator = np.random.default_rng(seed_of("lagged", case.name, lag))
     starts = generator.choice(len(case.states), 3, replace=False)
     x, y = starts[generator.integers(3, size=(2, pairs))]
     stream = RandomStream(seed_of("lagged", case.name, lag), range(pairs))
-    outcome = coupled.coalescence(case.model, case.states[x], case.states[y], case.temperature, stream, 10**6, lag=lag)
+    outcome = coupled.coalescence(
+        case.model, case.states[x], case.states[y], case.temperature, stream, 10**6, lag=lag
+    )
     bound = lag_bound(outcome.times.numpy(), lag, times, ~outcome.met.numpy())
     law = np.zeros(len(case.states))
     law[starts] = 1 / 3

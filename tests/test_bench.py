@@ -60,8 +60,12 @@ def test_the_median_is_of_ratios_not_the_ratio_of_medians(clock: Clock):
 
 def test_a_slow_machine_moves_both_sides_of_a_ratio(clock: Clock):
     drifting = [0.1, 0.8, 0.4, 0.05, 1.6]
-    ratio = bench.side_by_side(clock.work("A", [2.5 * factor for factor in drifting]), clock.work("B", drifting))
-    assert (ratio.median, ratio.low, ratio.high) == pytest.approx((2.5, 2.5, 2.5)) and len(clock.log) == 2 * bench.REPEATS
+    ratio = bench.side_by_side(
+        clock.work("A", [2.5 * factor for factor in drifting]), clock.work("B", drifting)
+    )
+    assert (ratio.median, ratio.low, ratio.high) == pytest.approx((2.5, 2.5, 2.5)) and len(
+        clock.log
+    ) == 2 * bench.REPEATS
 
 
 def test_a_ratio_that_takes_too_long_is_of_fewer_repeats(clock: Clock):
@@ -95,11 +99,15 @@ def test_event_figures_count_rows_against_the_pairs_that_the_plain_chain_visits(
     model, patterns = planted()
     temperature, steps = 0.8, 300
     figures = bench.event_figures(model, patterns, temperature, steps, repeats=1)
-    _, record = plain.walk(model, plain.initial_state(model, patterns, temperature), RandomStream(0, range(6)), 0, steps)
+    _, record = plain.walk(
+        model, plain.initial_state(model, patterns, temperature), RandomStream(0, range(6)), 0, steps
+    )
     visited = set()
     for chain, start in enumerate(patterns.tolist()):
         state = list(start)
-        for site, token in zip(record.sites[:, chain].tolist(), record.tokens[:, chain].tolist(), strict=True):
+        for site, token in zip(
+            record.sites[:, chain].tolist(), record.tokens[:, chain].tolist(), strict=True
+        ):
             visited.add((site, *state[:site], *state[site + 1 :]))
             state[site] = token
     assert figures.rows_over_pairs == 1.0
@@ -107,7 +115,9 @@ def test_event_figures_count_rows_against_the_pairs_that_the_plain_chain_visits(
     assert figures.speedup.low <= figures.speedup.median <= figures.speedup.high and figures.speedup.low > 0
 
 
-def test_the_speedup_is_of_the_plain_kernel_over_the_event_driven_one(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+def test_the_speedup_is_of_the_plain_kernel_over_the_event_driven_one(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
     model, patterns = planted()
     walk, event_walk = plain.walk, bench.EventDriven.walk
 
@@ -136,7 +146,9 @@ def test_the_public_loop_draws_from_the_same_conditional(tiny: TinyModels):
     assert chi_square_p(np.bincount(new[:, site].numpy(), minlength=conditionals.vocabulary), law) > P_VALUE
 
 
-def test_what_is_written_has_a_target_and_what_has_a_target_is_written(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, tmp_path, capsys):
+def test_what_is_written_has_a_target_and_what_has_a_target_is_written(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, tmp_path, capsys
+):
     peaks = {200: 100.0, 400: 125.0}
     loaded = {dtype: tiny.load("bert", dtype) for dtype in ("float32", "bfloat16")}
     monkeypatch.setattr(bench.models, "load", lambda dtype="float32": loaded[dtype])
@@ -171,12 +183,23 @@ def test_only_what_missed_is_profiled(tiny: TinyModels, monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "SETTLING_SWEEPS", 2)
     bench.print_profiles({"event_speedup_over_ideal.settled"})
     printed = capsys.readouterr().out
-    assert profiled == [] and printed.count("The event-driven walk") == 1 and "n = 16, batch 16, 200 steps, settled" in printed
+    assert (
+        profiled == []
+        and printed.count("The event-driven walk") == 1
+        and "n = 16, batch 16, 200 steps, settled" in printed
+    )
     bench.print_profiles({"step_over_forward.bfloat16", "event_speedup_over_ideal.planted"})
     printed = capsys.readouterr().out
     assert profiled == ["bfloat16"] and "planted margins" in printed and "tottime" in printed
-    rows, forwards, plainly, steps = map(int, re.search(r"(\d+) rows in (\d+) forwards, .* (\d+) rows in (\d+)", printed).groups())
-    assert steps == 20 and plainly == 20 * bench.PLANTED_CHAINS and forwards <= 20 and forwards <= rows <= plainly
+    rows, forwards, plainly, steps = map(
+        int, re.search(r"(\d+) rows in (\d+) forwards, .* (\d+) rows in (\d+)", printed).groups()
+    )
+    assert (
+        steps == 20
+        and plainly == 20 * bench.PLANTED_CHAINS
+        and forwards <= 20
+        and forwards <= rows <= plainly
+    )
 
 
 def test_a_step_profile_names_the_matrix_products(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, capsys):
@@ -190,6 +213,10 @@ def test_a_step_profile_names_the_matrix_products(tiny: TinyModels, monkeypatch:
 @pytest.mark.slow
 def test_the_bench_runs_on_the_embedded_model(tmp_path):
     medians = bench.run_bench(tmp_path / "b.json", quick=True)
-    assert set(json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))) == set(medians) == set(bench.TARGETS)
+    assert (
+        set(json.loads((tmp_path / "b.json").read_text(encoding="utf-8")))
+        == set(medians)
+        == set(bench.TARGETS)
+    )
     assert all(np.isfinite(value) and value > 0 for value in medians.values())
     assert 1 <= medians["event_rows_over_pairs"] <= 1.05

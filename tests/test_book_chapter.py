@@ -27,14 +27,27 @@ def root(tmp_path, monkeypatch):
 
 def namespace(**names) -> dict:
     """What a fresh kernel holds after the parameters cell."""
-    of_ipython = {"In": [], "Out": {}, "get_ipython": print, "exit": object(), "quit": object(), "open": open, "__name__": "__main__", "_i1": "", "_": 1}
+    of_ipython = {
+        "In": [],
+        "Out": {},
+        "get_ipython": print,
+        "exit": object(),
+        "quit": object(),
+        "open": open,
+        "__name__": "__main__",
+        "_i1": "",
+        "_": 1,
+    }
     return {**of_ipython, "os": os, "open_chapter": open_chapter, "Verdict": Verdict, "seed": 7, **names}
 
 
 def test_parameters_results_and_finish(root):
     chapter = open_chapter("rectangle_test", namespace(length=4, output="_build/smoke/results"))
     assert (chapter.parameters.seed, chapter.parameters.length, chapter.parameters.dtype) == (7, 4, "float32")
-    assert chapter.results == root / "_build" / "smoke" / "results" / "rectangle_test" and chapter.results.is_dir()
+    assert (
+        chapter.results == root / "_build" / "smoke" / "results" / "rectangle_test"
+        and chapter.results.is_dir()
+    )
     chapter.headline("mean", np.float64(0.5))
     chapter.headline("floor", math.nan)
     chapter.ledger.record("R1", ours="0.5", verdict=Verdict.UNDECIDED)
@@ -44,7 +57,12 @@ def test_parameters_results_and_finish(root):
     assert written["headlines"] == {"mean": 0.5, "floor": {"__float__": "NaN"}}
     assert written["parameters"]["seed"] == 7 and "output" not in written["parameters"]
     assert written["versions"]["glauber-mlm"] == __version__ and "torch" in written["versions"]
-    assert sorted(path.name for path in chapter.output.iterdir()) == ["cells", "ledger", "rectangle_test", "rectangle_test.json"]
+    assert sorted(path.name for path in chapter.output.iterdir()) == [
+        "cells",
+        "ledger",
+        "rectangle_test",
+        "rectangle_test.json",
+    ]
 
 
 @pytest.mark.parametrize("folder", [".", "book"])
@@ -62,8 +80,14 @@ def test_results_outside_a_repository(tmp_path):
     ("extra", "expected"),
     [
         ({"sed": 8}, "unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'?"),
-        ({"length": 1}, "parameter 'length' of chapter rectangle_test: input should be greater than or equal to 2, not 1"),
-        ({"seed": "8"}, "parameter 'seed' of chapter rectangle_test: input should be a valid integer, not '8'"),
+        (
+            {"length": 1},
+            "parameter 'length' of chapter rectangle_test: input should be greater than or equal to 2, not 1",
+        ),
+        (
+            {"seed": "8"},
+            "parameter 'seed' of chapter rectangle_test: input should be a valid integer, not '8'",
+        ),
     ],
 )
 def test_bad_parameters_are_one_line_in_the_notebook(root, extra, expected):
@@ -102,6 +126,10 @@ def test_a_headline_has_one_value(root):
 def test_opening_a_chapter_loads_no_model_library():
     code = "import sys, glauber_mlm.book.chapter; print([m for m in ('torch', 'transformers', 'papermill', 'sphinx') if m in sys.modules])"
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
     )
     assert result.stdout == "[]\n"

@@ -14,7 +14,13 @@ from nbclient.exceptions import DeadKernelError
 
 import glauber_mlm
 from glauber_mlm.book import execute, site
-from glauber_mlm.book.execute import ChapterFailed, chapter_parameters, refresh_reference, run_book, run_chapter
+from glauber_mlm.book.execute import (
+    ChapterFailed,
+    chapter_parameters,
+    refresh_reference,
+    run_book,
+    run_chapter,
+)
 from glauber_mlm.book.pairing import differences
 from glauber_mlm.book.parameters import CHAPTERS
 from glauber_mlm.errors import UserError
@@ -56,14 +62,18 @@ def root(tmp_path, monkeypatch) -> Path:
     for profile in ("smoke", "cpu"):
         (tmp_path / "book" / "profiles" / profile).mkdir(parents=True)
         for name, spec in CHAPTERS.items():
-            (tmp_path / "book" / "profiles" / profile / f"{spec.stem}.yaml").write_text("seed: 5\n" if name == "rectangle_test" else "")
+            (tmp_path / "book" / "profiles" / profile / f"{spec.stem}.yaml").write_text(
+                "seed: 5\n" if name == "rectangle_test" else ""
+            )
             (tmp_path / "book" / f"{spec.stem}.py").write_text(HEADER + CHAPTER.format(name=name))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def tracked(root: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "_build" not in path.parts}
+    return {
+        path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "_build" not in path.parts
+    }
 
 
 def executed_by(monkeypatch, effect) -> list[str]:
@@ -85,15 +95,24 @@ def succeed(source, output, **options):
 
 
 def fail(source, output, **options):
-    raise papermill.PapermillExecutionError(1, 2, "x = 1", "ValueError", "bad luck\nand more", ["\x1b[31mValueError\x1b[0m: bad luck"])
+    raise papermill.PapermillExecutionError(
+        1, 2, "x = 1", "ValueError", "bad luck\nand more", ["\x1b[31mValueError\x1b[0m: bad luck"]
+    )
 
 
 def test_a_chapter_runs_in_this_interpreter_and_writes_to_the_build_folder_only(root, monkeypatch):
     decoy = root / "_build" / "decoy" / "kernels" / "python3" / "kernel.json"
     decoy.parent.mkdir(parents=True)
-    decoy.write_text(json.dumps({"argv": ["/bin/false", "{connection_file}"], "display_name": "decoy", "language": "python"}))
+    decoy.write_text(
+        json.dumps(
+            {"argv": ["/bin/false", "{connection_file}"], "display_name": "decoy", "language": "python"}
+        )
+    )
     monkeypatch.setenv("JUPYTER_PATH", str(root / "_build" / "decoy"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(glauber_mlm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join([str(Path(glauber_mlm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+    )
     before = tracked(root)
     output = run_chapter("rectangle_test", "smoke")
     assert output == root / "_build" / "smoke" / "notebooks" / "02_rectangle_test.ipynb"
@@ -109,20 +128,30 @@ def test_parameters_come_from_profile_and_overrides(root):
     folder = root / "_build" / "smoke"
     given = chapter_parameters("rectangle_test", "smoke", {"length": 4}, root, folder)
     assert given == {"output": "_build/smoke/results", "seed": 5, "length": 4, "profile": "smoke"}
-    assert chapter_parameters("02_rectangle_test", "smoke", {"seed": 6, "output": "x"}, root, folder)["output"] == "x"
+    assert (
+        chapter_parameters("02_rectangle_test", "smoke", {"seed": 6, "output": "x"}, root, folder)["output"]
+        == "x"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "profile", "overrides", "expected"),
     [
-        ("rectangle_test", "smoke", {"sed": 7}, "unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'?"),
+        (
+            "rectangle_test",
+            "smoke",
+            {"sed": 7},
+            "unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'?",
+        ),
         ("rectangle_test", "smoke", {"seed": "7"}, "parameter 'seed' of chapter rectangle_test"),
         ("rectangle_test", "smke", {}, "unknown profile 'smke'; did you mean 'smoke'? profiles: cpu, smoke"),
         ("rectangle_test", "smoke", {"profile": "cpu"}, "the parameter 'profile' is given with --profile"),
         ("rectangel", "smoke", {}, "unknown chapter 'rectangel'; did you mean 'rectangle_test'?"),
     ],
 )
-def test_bad_parameters_are_refused_before_a_kernel_starts(root, monkeypatch, name, profile, overrides, expected):
+def test_bad_parameters_are_refused_before_a_kernel_starts(
+    root, monkeypatch, name, profile, overrides, expected
+):
     ran = executed_by(monkeypatch, succeed)
     with pytest.raises(UserError) as caught:
         run_chapter(name, profile, overrides)
@@ -139,11 +168,16 @@ def test_a_bad_profile_file_is_told(root, text):
 
 
 def test_a_failed_chapter_is_named_with_its_log_and_stops_the_book(root, monkeypatch):
-    ran = executed_by(monkeypatch, lambda source, output, **options: (fail if "02" in output else succeed)(source, output, **options))
+    ran = executed_by(
+        monkeypatch,
+        lambda source, output, **options: (fail if "02" in output else succeed)(source, output, **options),
+    )
     with pytest.raises(ChapterFailed) as caught:
         run_book("smoke")
     log = "_build/smoke/logs/02_rectangle_test.log"
-    assert str(caught.value).startswith(f"chapter rectangle_test failed (ValueError: bad luck); log: {log}, notebook so far: _build/smoke/notebooks/02")
+    assert str(caught.value).startswith(
+        f"chapter rectangle_test failed (ValueError: bad luck); log: {log}, notebook so far: _build/smoke/notebooks/02"
+    )
     assert "ValueError: bad luck" in (root / log).read_text() and "\x1b" not in (root / log).read_text()
     assert ran == ["01_theory_checks", "02_rectangle_test"]
 
@@ -175,11 +209,17 @@ def test_the_book_runs_all_chapters_in_order_and_tells_times_and_site(root, monk
     assert ran == [spec.stem for spec in CHAPTERS.values()]
     output = capsys.readouterr().out.splitlines()
     assert output[-1] == "site: _build/smoke/site/index.html"
-    assert [line.rsplit("  ", 1)[0].strip() for line in output[:-1]] == [*(spec.title for spec in CHAPTERS.values()), "all chapters"]
+    assert [line.rsplit("  ", 1)[0].strip() for line in output[:-1]] == [
+        *(spec.title for spec in CHAPTERS.values()),
+        "all chapters",
+    ]
 
 
 def test_the_reference_is_stored_only_if_all_chapters_succeed(root, monkeypatch):
-    executed_by(monkeypatch, lambda source, output, **options: (fail if "05" in output else succeed)(source, output, **options))
+    executed_by(
+        monkeypatch,
+        lambda source, output, **options: (fail if "05" in output else succeed)(source, output, **options),
+    )
     before = tracked(root)
     with pytest.raises(ChapterFailed):
         refresh_reference()

@@ -33,12 +33,24 @@ def test_an_empty_ledger_reads_not_run(tmp_path):
 
 
 def test_a_record_is_read_back_with_the_declared_rule(tmp_path):
-    ledger(tmp_path, "rectangle_test").record("R1", "mean |delta| = 0.53", Verdict.AGREES, interval="0.50-0.56, 95 %", note="n = 16")
+    ledger(tmp_path, "rectangle_test").record(
+        "R1", "mean |delta| = 0.53", Verdict.AGREES, interval="0.50-0.56, 95 %", note="n = 16"
+    )
     row = read_ledger(tmp_path).set_index("claim").loc["R1"]
-    assert list(row[["ours", "interval", "model", "profile"]]) == ["mean |delta| = 0.53", "0.50-0.56, 95 %", "embedded", "smoke"]
+    assert list(row[["ours", "interval", "model", "profile"]]) == [
+        "mean |delta| = 0.53",
+        "0.50-0.56, 95 %",
+        "embedded",
+        "smoke",
+    ]
     assert (row["verdict"], row["rule"]) == ("agrees", CLAIMS["R1"].rule)
     stored = json.loads((tmp_path / "ledger" / "R1.json").read_text())
-    assert (stored["seed"], stored["dtype"], stored["note"], stored["chapter"]) == (7, "float32", "n = 16", "rectangle_test")
+    assert (stored["seed"], stored["dtype"], stored["note"], stored["chapter"]) == (
+        7,
+        "float32",
+        "n = 16",
+        "rectangle_test",
+    )
 
 
 def test_clear_forgets_the_claims_of_one_chapter(tmp_path):

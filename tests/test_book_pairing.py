@@ -13,7 +13,15 @@ from nbformat import v4
 
 from glauber_mlm import __version__
 from glauber_mlm.book.outputs import clean_outputs
-from glauber_mlm.book.pairing import STORED, differences, read_script, refresh, source_hash, store_outputs, twin_path
+from glauber_mlm.book.pairing import (
+    STORED,
+    differences,
+    read_script,
+    refresh,
+    source_hash,
+    store_outputs,
+    twin_path,
+)
 from glauber_mlm.errors import UserError
 
 HEADER = """\
@@ -69,9 +77,14 @@ def executed(script: Path, printed: str = "8\n") -> Path:
         v4.new_output("stream", name="stdout", text=printed[:1]),
         v4.new_output("stream", name="stderr", text=" 50%|#####     | 1/2\r100%|##########| 2/2"),
         v4.new_output("stream", name="stdout", text=printed[1:]),
-        v4.new_output("display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"}),
+        v4.new_output(
+            "display_data",
+            data={"application/vnd.jupyter.widget-view+json": {"model_id": "x"}, "text/plain": "bar"},
+        ),
     ]
-    notebook.cells[4].outputs = [v4.new_output("execute_result", data={"text/plain": "<object at 0x7f00ab>"}, execution_count=4)]
+    notebook.cells[4].outputs = [
+        v4.new_output("execute_result", data={"text/plain": "<object at 0x7f00ab>"}, execution_count=4)
+    ]
     notebook.metadata["papermill"] = {"duration": 3.0}
     notebook.metadata["widgets"] = {}
     notebook.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
@@ -92,7 +105,11 @@ def test_a_twin_without_outputs(script):
 def test_stored_outputs_hold_nothing_volatile(script):
     assert store_outputs(script, executed(script), "cpu")
     notebook = nbformat.read(twin_path(script), as_version=4)
-    assert notebook.metadata[STORED] == {"source": source_hash(read_script(script)), "engine": __version__, "profile": "cpu"}
+    assert notebook.metadata[STORED] == {
+        "source": source_hash(read_script(script)),
+        "engine": __version__,
+        "profile": "cpu",
+    }
     assert [cell.get("execution_count") for cell in notebook.cells] == [None] * 4
     assert notebook.cells[2].outputs == [{"output_type": "stream", "name": "stdout", "text": "8\n"}]
     assert notebook.cells[3].outputs[0].data == {"text/plain": "<object at 0x...>"}
@@ -112,7 +129,9 @@ def test_a_second_store_or_refresh_changes_no_byte(script):
 def test_prose_may_change_under_stored_outputs(script):
     store_outputs(script, executed(script), "cpu")
     script.write_text(script.read_text().replace("# # A chapter", "# # The chapter\n# with more text"))
-    assert differences(script) == ["01_example.ipynb: cell 1 has another source than the script; run `glauber-mlm pair`"]
+    assert differences(script) == [
+        "01_example.ipynb: cell 1 has another source than the script; run `glauber-mlm pair`"
+    ]
     assert refresh(script) and differences(script) == []
 
 
@@ -132,7 +151,9 @@ def test_outputs_of_another_engine_are_stale_and_a_refresh_does_not_hide_it(scri
     store_outputs(script, executed(script), "cpu")
     monkeypatch.setattr("glauber_mlm.book.pairing.__version__", "9.9.9")
     refresh(script)
-    assert differences(script) == [f"01_example.ipynb: the outputs come from engine {__version__}, this is 9.9.9; run `make reference`"]
+    assert differences(script) == [
+        f"01_example.ipynb: the outputs come from engine {__version__}, this is 9.9.9; run `make reference`"
+    ]
 
 
 def test_outputs_of_another_script_are_refused(script):
@@ -241,7 +262,11 @@ def test_jupyterlab_opens_the_pair(script):
     def as_script(path: Path) -> str:
         return jupytext.writes(jupytext.read(path), fmt="py:percent")
 
-    assert as_script(twin_path(script)).split("# %%")[1:] == as_script(script).split("# %%")[1:] == script.read_text().split("# %%")[1:]
+    assert (
+        as_script(twin_path(script)).split("# %%")[1:]
+        == as_script(script).split("# %%")[1:]
+        == script.read_text().split("# %%")[1:]
+    )
     twin = nbformat.read(twin_path(script), as_version=4)
     twin.cells[2].metadata["tags"] = ["stamped"]
     nbformat.write(twin, twin_path(script))
@@ -249,8 +274,13 @@ def test_jupyterlab_opens_the_pair(script):
 
 
 def test_cleaning_leaves_its_input_alone():
-    outputs = [v4.new_output("stream", name="stdout", text="1/2\r2/2\ndone\r\n"), v4.new_output("stream", name="stdout", text="x at 0xAB12\n")]
+    outputs = [
+        v4.new_output("stream", name="stdout", text="1/2\r2/2\ndone\r\n"),
+        v4.new_output("stream", name="stdout", text="x at 0xAB12\n"),
+    ]
     before = copy.deepcopy(outputs)
-    assert clean_outputs(outputs) == [{"output_type": "stream", "name": "stdout", "text": "2/2\ndone\nx at 0x...\n"}]
+    assert clean_outputs(outputs) == [
+        {"output_type": "stream", "name": "stdout", "text": "2/2\ndone\nx at 0x...\n"}
+    ]
     assert outputs == before
     assert clean_outputs([v4.new_output("stream", name="stdout", text="")]) == []

@@ -29,4 +29,6 @@ def test_the_parameters_cell_holds_the_declared_defaults(script):
     (cell,) = (cell for cell in read_script(script).cells if "parameters" in cell.metadata.get("tags", []))
     assignments = ast.parse(cell.source).body
     assert all(isinstance(line, ast.Assign) and len(line.targets) == 1 for line in assignments)
-    assert {line.targets[0].id: ast.literal_eval(line.value) for line in assignments} == chapter_spec(script.stem).parameters_class().model_dump()
+    assert {line.targets[0].id: ast.literal_eval(line.value) for line in assignments} == chapter_spec(
+        script.stem
+    ).parameters_class().model_dump()

@@ -45,29 +45,57 @@ def test_defaults_and_given_values(example):
 
 def test_an_unknown_parameter_names_the_nearest():
     text = message("rectangle_test", sed=7)
-    assert text.startswith("unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: model, revision, ")
+    assert text.startswith(
+        "unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: model, revision, "
+    )
     assert "rectangles" in text
 
 
 def test_an_unknown_parameter_with_nothing_near():
-    assert message("rectangle_test", qqq=7).startswith("unknown parameter 'qqq' of chapter rectangle_test; allowed: ")
+    assert message("rectangle_test", qqq=7).startswith(
+        "unknown parameter 'qqq' of chapter rectangle_test; allowed: "
+    )
 
 
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ({"seed": -1}, "parameter 'seed' of chapter example: input should be greater than or equal to 0, not -1"),
+        (
+            {"seed": -1},
+            "parameter 'seed' of chapter example: input should be greater than or equal to 0, not -1",
+        ),
         ({"seed": "7"}, "parameter 'seed' of chapter example: input should be a valid integer, not '7'"),
         ({"seed": True}, "parameter 'seed' of chapter example: input should be a valid integer, not True"),
         ({"seed": 7.0}, "parameter 'seed' of chapter example: input should be a valid integer, not 7.0"),
-        ({"temperature": "1"}, "parameter 'temperature' of chapter example: input should be a valid number, not '1'"),
-        ({"temperature": math.nan}, "parameter 'temperature' of chapter example: input should be a finite number, not nan"),
-        ({"temperature": True}, "parameter 'temperature' of chapter example: input should be a valid number, not True"),
-        ({"lengths": [8, 1]}, "parameter 'lengths[1]' of chapter example: input should be greater than or equal to 2, not 1"),
+        (
+            {"temperature": "1"},
+            "parameter 'temperature' of chapter example: input should be a valid number, not '1'",
+        ),
+        (
+            {"temperature": math.nan},
+            "parameter 'temperature' of chapter example: input should be a finite number, not nan",
+        ),
+        (
+            {"temperature": True},
+            "parameter 'temperature' of chapter example: input should be a valid number, not True",
+        ),
+        (
+            {"lengths": [8, 1]},
+            "parameter 'lengths[1]' of chapter example: input should be greater than or equal to 2, not 1",
+        ),
         ({"lengths": 8}, "parameter 'lengths' of chapter example: input should be a valid list, not 8"),
-        ({"dtype": "float16"}, "parameter 'dtype' of chapter example: input should be 'float32', 'float64' or 'bfloat16', not 'float16'"),
-        ({"device": "gpu"}, "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'gpu'"),
-        ({"device": "mps"}, "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'mps'"),
+        (
+            {"dtype": "float16"},
+            "parameter 'dtype' of chapter example: input should be 'float32', 'float64' or 'bfloat16', not 'float16'",
+        ),
+        (
+            {"device": "gpu"},
+            "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'gpu'",
+        ),
+        (
+            {"device": "mps"},
+            "parameter 'device' of chapter example: input should be cpu, cuda or cuda:<index>, not 'mps'",
+        ),
     ],
 )
 def test_a_bad_value_is_named(example, mapping, expected):
@@ -77,12 +105,30 @@ def test_a_bad_value_is_named(example, mapping, expected):
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ({"every": 21, "steps": 80}, "parameter 'every' of chapter semantic_traps: input should be at most 20, a quarter of the steps, not 21"),
-        ({"steps": 79}, "parameter 'every' of chapter semantic_traps: input should be at most 19, a quarter of the steps, not 20"),
-        ({"length": 2}, "parameter 'radius' of chapter semantic_traps: input should be less than 2, the length, not 2"),
-        ({"exclamation_levels": [1, 25]}, "parameter 'exclamation_levels' of chapter semantic_traps: levels should be at most 24, the length, not [1, 25]"),
-        ({"chains": 113}, "parameter 'chains' of chapter semantic_traps: input should be less than or equal to 112, not 113"),
-        ({"length": "8"}, "parameter 'length' of chapter semantic_traps: input should be a valid integer, not '8'"),
+        (
+            {"every": 21, "steps": 80},
+            "parameter 'every' of chapter semantic_traps: input should be at most 20, a quarter of the steps, not 21",
+        ),
+        (
+            {"steps": 79},
+            "parameter 'every' of chapter semantic_traps: input should be at most 19, a quarter of the steps, not 20",
+        ),
+        (
+            {"length": 2},
+            "parameter 'radius' of chapter semantic_traps: input should be less than 2, the length, not 2",
+        ),
+        (
+            {"exclamation_levels": [1, 25]},
+            "parameter 'exclamation_levels' of chapter semantic_traps: levels should be at most 24, the length, not [1, 25]",
+        ),
+        (
+            {"chains": 113},
+            "parameter 'chains' of chapter semantic_traps: input should be less than or equal to 112, not 113",
+        ),
+        (
+            {"length": "8"},
+            "parameter 'length' of chapter semantic_traps: input should be a valid integer, not '8'",
+        ),
     ],
 )
 def test_parameters_of_chapter_4_fit_one_another(mapping, expected):
@@ -99,12 +145,17 @@ def test_parameters_cannot_be_changed_later(example):
 
 
 def test_an_unknown_chapter_names_the_nearest():
-    with pytest.raises(UserError, match=r"unknown chapter 'rectangles'; did you mean 'rectangle_test'\? chapters: theory_checks, "):
+    with pytest.raises(
+        UserError,
+        match=r"unknown chapter 'rectangles'; did you mean 'rectangle_test'\? chapters: theory_checks, ",
+    ):
         chapter_spec("rectangles")
 
 
 def test_names_stems_and_defaults_are_consistent():
-    assert [spec.stem for spec in CHAPTERS.values()] == [f"{number:02d}_{name}" for number, name in enumerate(CHAPTERS, start=1)]
+    assert [spec.stem for spec in CHAPTERS.values()] == [
+        f"{number:02d}_{name}" for number, name in enumerate(CHAPTERS, start=1)
+    ]
     for name, spec in CHAPTERS.items():
         assert validate(name, spec.parameters_class().model_dump()) == spec.parameters_class()
 
@@ -124,9 +175,13 @@ def test_the_root_is_found_from_inside_and_missed_outside(tmp_path, monkeypatch)
         repository_root()
 
 
-@pytest.mark.parametrize(("profile", "name"), [(profile, name) for profile in profiles(ROOT) for name in CHAPTERS])
+@pytest.mark.parametrize(
+    ("profile", "name"), [(profile, name) for profile in profiles(ROOT) for name in CHAPTERS]
+)
 def test_shipped_profiles_are_valid(profile, name):
     values = yaml.safe_load(profile_path(ROOT, profile, CHAPTERS[name].stem).read_text()) or {}
     checked = validate(name, values | {"profile": profile})
     if profile == "cpu":
-        assert checked == CHAPTERS[name].parameters_class(), "the defaults of a chapter are the values of the cpu profile"
+        assert checked == CHAPTERS[name].parameters_class(), (
+            "the defaults of a chapter are the values of the cpu profile"
+        )

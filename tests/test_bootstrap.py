@@ -31,12 +31,18 @@ def test_intervals_of_skew_values_cover_a_little_less():
         mean, low, high = mean_interval(values, seed, resamples=400)
         assert mean == pytest.approx(values.mean()) and low <= mean <= high
         hits += low <= 1 <= high
-    assert 0.87 < hits / 400 < 0.98  # the percentile interval of 30 skew values covers a little less than it says
+    assert (
+        0.87 < hits / 400 < 0.98
+    )  # the percentile interval of 30 skew values covers a little less than it says
 
 
 def test_intervals_are_seeded_and_take_tensors():
     values = torch.linspace(-1, 2, 31)
-    assert mean_interval(values, seed=1) == mean_interval(values.numpy(), seed=1) != mean_interval(values, seed=2)
+    assert (
+        mean_interval(values, seed=1)
+        == mean_interval(values.numpy(), seed=1)
+        != mean_interval(values, seed=2)
+    )
     mean, low, high = mean_interval(values, seed=1)
     narrow = mean_interval(values, seed=1, level=0.5)
     assert mean == pytest.approx(0.5) and low < narrow[1] < narrow[2] < high
@@ -61,7 +67,11 @@ def test_whole_groups_are_resampled():
 
 def test_each_value_is_its_own_group_by_default():
     values = np.random.default_rng(13).normal(size=20)
-    assert mean_interval(values, 4) == mean_interval(values, 4, np.arange(20)) == mean_interval(values, 4, [f"{k:02}" for k in range(20)])
+    assert (
+        mean_interval(values, 4)
+        == mean_interval(values, 4, np.arange(20))
+        == mean_interval(values, 4, [f"{k:02}" for k in range(20)])
+    )
 
 
 def test_one_group_says_nothing_of_its_error():
@@ -70,7 +80,16 @@ def test_one_group_says_nothing_of_its_error():
     assert mean_interval([1.0, 2.0], 0, ["a", "a"]) == (1.5, -math.inf, math.inf)
 
 
-@pytest.mark.parametrize(("values", "options"), [([], {}), ([1.0, math.nan], {}), ([[1.0]], {}), ([1.0, 2.0], {"groups": [1]}), ([1.0, 2.0], {"level": 1.0})])
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ([], {}),
+        ([1.0, math.nan], {}),
+        ([[1.0]], {}),
+        ([1.0, 2.0], {"groups": [1]}),
+        ([1.0, 2.0], {"level": 1.0}),
+    ],
+)
 def test_what_has_no_interval_is_refused(values, options):
     with pytest.raises(UserError):
         mean_interval(values, **options)

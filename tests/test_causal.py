@@ -60,7 +60,10 @@ def test_rows_are_ratios_of_the_joint(exactly: CausalCandidates):
     rows = exactly.logits(states, sites)
     assert rows.shape == (len(sites), 300) and rows.dtype == torch.float64
     for state, site, row in zip(states.tolist(), sites.tolist(), rows.softmax(dim=1), strict=True):
-        weights = {token: np.exp(joint[tuple([*state[:site], token, *state[site + 1 :]])]) for token in CANDIDATES[site]}
+        weights = {
+            token: np.exp(joint[tuple([*state[:site], token, *state[site + 1 :]])])
+            for token in CANDIDATES[site]
+        }
         for token, weight in weights.items():
             assert float(row[token]) == pytest.approx(weight / sum(weights.values()), rel=1e-10)
         assert int((row > 0).sum()) == len(CANDIDATES[site])
@@ -88,7 +91,9 @@ def test_the_chain_on_the_candidates_has_the_joint_as_its_law(exactly: CausalCan
         assert flow == pytest.approx(flow.T, abs=1e-14)
 
 
-def test_the_control_has_no_defect_and_a_masked_model_has(tiny: TinyModels, control: CausalCandidates, exactly: CausalCandidates):
+def test_the_control_has_no_defect_and_a_masked_model_has(
+    tiny: TinyModels, control: CausalCandidates, exactly: CausalCandidates
+):
     states = GRID.repeat(4, 1)
     for causal, floor in ((control, 2e-5), (exactly, 1e-12)):
         rectangles = draw_rectangles(causal, states, seed=3)
@@ -117,14 +122,23 @@ def test_a_defect_put_into_the_control_is_seen(exactly: CausalCandidates, monkey
 def test_fingerprints(tiny: TinyModels, control: CausalCandidates, exactly: CausalCandidates):
     loaded = tiny.load("gpt2")
     other = CausalCandidates(loaded.model, loaded.tokenizer, [*CANDIDATES[:2], (55, 270, 281)], loaded.digest)
-    shuffled = CausalCandidates(loaded.model, loaded.tokenizer, [tokens[::-1] + tokens[:1] for tokens in CANDIDATES])
+    shuffled = CausalCandidates(
+        loaded.model, loaded.tokenizer, [tokens[::-1] + tokens[:1] for tokens in CANDIDATES]
+    )
     assert len({control.fingerprint, exactly.fingerprint, other.fingerprint}) == 3
-    assert shuffled.fingerprint == control.fingerprint  # candidates are sets, and the weights are hashed where no digest is given
+    assert (
+        shuffled.fingerprint == control.fingerprint
+    )  # candidates are sets, and the weights are hashed where no digest is given
 
 
 def test_bad_candidates_and_tokenizers_are_refused(tiny: TinyModels):
     model, tokenizer = tiny.load("gpt2").model, tiny.load("gpt2").tokenizer
-    for candidates, message in (([[1], []], "at least one candidate"), ([[1], [300]], r"\[0, 300\)"), ([[-1]], r"\[0, 300\)"), ([], "at least 1")):
+    for candidates, message in (
+        ([[1], []], "at least one candidate"),
+        ([[1], [300]], r"\[0, 300\)"),
+        ([[-1]], r"\[0, 300\)"),
+        ([], "at least 1"),
+    ):
         with pytest.raises(UserError, match=message):
             CausalCandidates(model, tokenizer, candidates)
     with pytest.raises(UserError, match=f"40 tokens.*at most {LONGEST - 1}"):
@@ -141,7 +155,11 @@ def test_controls_are_refused_in_bfloat16_and_in_training_mode(tiny: TinyModels)
     assert half.precision == left.precision == torch.bfloat16 and half.dtype == torch.float32
     one = torch.tensor([0])
     rectangle = Rectangles(GRID[:1], one, one + 2, torch.tensor([90]), torch.tensor([280]))
-    for certificate in (lambda: joint_defects(half.log_joint, rectangle), lambda: joint_defects(left.log_joint, rectangle), lambda: defects(half, rectangle)):
+    for certificate in (
+        lambda: joint_defects(half.log_joint, rectangle),
+        lambda: joint_defects(left.log_joint, rectangle),
+        lambda: defects(half, rectangle),
+    ):
         with pytest.raises(UserError, match="float32 or float64, not bfloat16"):
             certificate()
     with pytest.raises(UserError, match=r"training mode \(GPT2LMHeadModel\)"):
@@ -152,7 +170,9 @@ def test_controls_are_refused_in_bfloat16_and_in_training_mode(tiny: TinyModels)
 def test_left_to_right_is_a_law(tiny: TinyModels, name: str):
     loaded = tiny.load(name)
     kept = [60, 61, 62, 63]
-    conditionals = loaded.conditionals(3, extra_barred=sorted(set(range(loaded.model.config.vocab_size)) - set(kept)))
+    conditionals = loaded.conditionals(
+        3, extra_barred=sorted(set(range(loaded.model.config.vocab_size)) - set(kept))
+    )
     states = torch.tensor(list(itertools.product(kept, repeat=3)))
     joint = LeftToRight(conditionals).log_joint(states)
     assert joint.dtype == torch.float64 and joint.shape == (64,)

@@ -45,7 +45,13 @@ def test_a_stored_cell_is_not_computed_again(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "parameters", "fingerprint"),
-    [("b", {"n": 4}, "f"), ("a", {"n": 5}, "f"), ("a", {"n": 4.0}, "f"), ("a", {"n": 4, "k": None}, "f"), ("a", {"n": 4}, "g")],
+    [
+        ("b", {"n": 4}, "f"),
+        ("a", {"n": 5}, "f"),
+        ("a", {"n": 4.0}, "f"),
+        ("a", {"n": 4, "k": None}, "f"),
+        ("a", {"n": 4}, "g"),
+    ],
 )
 def test_every_part_of_the_key_matters(tmp_path, name, parameters, fingerprint):
     store, compute = CellStore(tmp_path), Counted()
@@ -119,11 +125,25 @@ def test_a_failed_computation_stores_nothing(tmp_path):
 
 
 def test_first_and_later_results_are_the_same(tmp_path):
-    value = {"rows": np.array([[1.0, np.nan], [-np.inf, np.float64(0.1)]]), "count": np.int64(3), "pair": (True, None), "small": np.float32(0.1), "zero": -0.0}
+    value = {
+        "rows": np.array([[1.0, np.nan], [-np.inf, np.float64(0.1)]]),
+        "count": np.int64(3),
+        "pair": (True, None),
+        "small": np.float32(0.1),
+        "zero": -0.0,
+    }
     first, second = (CellStore(tmp_path).result("a", {}, Counted(value), fingerprint="f") for _ in range(2))
     assert repr(first) == repr(second)
-    assert first["rows"][0][0] == 1.0 and math.isnan(first["rows"][0][1]) and first["rows"][1] == [-math.inf, 0.1]
-    assert type(first["count"]) is int and first["pair"] == [True, None] and first["small"] == float(np.float32(0.1))
+    assert (
+        first["rows"][0][0] == 1.0
+        and math.isnan(first["rows"][0][1])
+        and first["rows"][1] == [-math.inf, 0.1]
+    )
+    assert (
+        type(first["count"]) is int
+        and first["pair"] == [True, None]
+        and first["small"] == float(np.float32(0.1))
+    )
     assert math.copysign(1, first["zero"]) == -1
     written = json.loads(CellStore(tmp_path).path("a", {}, fingerprint="f").read_text())
     assert written["result"]["rows"][0][1] == {"__float__": "NaN"}
@@ -131,9 +151,13 @@ def test_first_and_later_results_are_the_same(tmp_path):
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.floats(), st.lists, max_leaves=5), max_size=4).filter(
-        lambda d: "__float__" not in d
-    )
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text() | st.floats(), st.lists, max_leaves=5
+        ),
+        max_size=4,
+    ).filter(lambda d: "__float__" not in d)
 )
 def test_values_survive_the_file(value):
     assert repr(decode(json.loads(json.dumps(encode(value), allow_nan=False)))) == repr(value)
@@ -147,7 +171,12 @@ def test_values_without_a_form_are_refused(value):
 
 def start(script: str, *arguments: str) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 GRID = """

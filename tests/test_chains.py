@@ -33,7 +33,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def chunk_names(steps: int, chunk_steps: int = 8) -> set[str]:
-    return {f"chunk-{index:06d}{ending}" for index in range(-(-steps // chunk_steps)) for ending in (".nc", ".sha256")} | {"run.json"}
+    return {
+        f"chunk-{index:06d}{ending}"
+        for index in range(-(-steps // chunk_steps))
+        for ending in (".nc", ".sha256")
+    } | {"run.json"}
 
 
 @pytest.fixture
@@ -51,8 +55,17 @@ def test_chunks_do_not_change_the_chains(tmp_path, kernel):
     state = plain.initial_state(MODEL, START, SETTINGS["temperature"])
     final, record = plain.walk(MODEL, state, RandomStream(17, range(3)), 0, 50)
     for chunk_steps in (1, 7, 50, 1000):
-        found = run_chains(tmp_path / f"{chunk_steps}", MODEL, START, steps=50, kernel=kernel, **SETTINGS | {"chunk_steps": chunk_steps})
-        assert found["site"].dims == found["token"].dims == ("step", "chain") and found["site"].dtype == np.int32
+        found = run_chains(
+            tmp_path / f"{chunk_steps}",
+            MODEL,
+            START,
+            steps=50,
+            kernel=kernel,
+            **SETTINGS | {"chunk_steps": chunk_steps},
+        )
+        assert (
+            found["site"].dims == found["token"].dims == ("step", "chain") and found["site"].dtype == np.int32
+        )
         assert np.array_equal(found["site"], record.sites) and np.array_equal(found["token"], record.tokens)
         assert np.array_equal(found["initial"], START) and found["step"].values.tolist() == list(range(50))
         time_reached, states = list(states_along(found, 50))[-1]
@@ -63,10 +76,22 @@ def test_chunks_do_not_change_the_chains(tmp_path, kernel):
 def test_chunk_files_hold_the_numbers_to_go_on(finished):
     folder, files = finished
     run = json.loads(files["run.json"])
-    assert run["seed"] == 17 and run["chains"] == [0, 1, 2] and run["temperature"] == [0.5, 1.0, 0.0] and run["initial"] == START.tolist()
-    assert run["conditionals"] == MODEL.fingerprint and run["chunk_steps"] == 8 and run["kernel"] == "event" and {"engine", "versions", "model"} <= set(run)
+    assert (
+        run["seed"] == 17
+        and run["chains"] == [0, 1, 2]
+        and run["temperature"] == [0.5, 1.0, 0.0]
+        and run["initial"] == START.tolist()
+    )
+    assert (
+        run["conditionals"] == MODEL.fingerprint
+        and run["chunk_steps"] == 8
+        and run["kernel"] == "event"
+        and {"engine", "versions", "model"} <= set(run)
+    )
     with xarray.open_dataset(folder / "chunk-000002.nc", engine="scipy") as chunk:
-        assert chunk["step"].values.tolist() == list(range(16, 24)) and chunk["chain_number"].values.astype(str).tolist() == ["0", "1", "2"]
+        assert chunk["step"].values.tolist() == list(range(16, 24)) and chunk["chain_number"].values.astype(
+            str
+        ).tolist() == ["0", "1", "2"]
         assert np.array_equal(chunk["final"], list(states_along(read_chains(folder, 24), 24))[-1][1])
     assert json.loads(read_chains(folder).attrs["run"]) == run
 
@@ -91,7 +116,9 @@ def test_longer_runs_go_on_and_shorter_ones_take_what_is_there(tmp_path, finishe
         assert contents(folder) == contents(tmp_path / "at once"), "what is there stays there"
     assert read_chains(folder).equals(whole) and read_chains(folder, 13).equals(whole.isel(step=slice(13)))
     # A run that ended inside a chunk computes that chunk again.
-    assert run_chains(folder, MODEL, START, steps=90, **SETTINGS).equals(run_chains(tmp_path / "90", MODEL, START, steps=90, **SETTINGS))
+    assert run_chains(folder, MODEL, START, steps=90, **SETTINGS).equals(
+        run_chains(tmp_path / "90", MODEL, START, steps=90, **SETTINGS)
+    )
     assert contents(folder) == contents(tmp_path / "90")
 
 
@@ -102,14 +129,25 @@ def test_asking_for_more_steps_than_there_are_is_refused(finished):
 
 
 def test_chains_may_have_any_numbers(tmp_path):
-    chosen = run_chains(tmp_path / "some", MODEL, START[[2, 0]], steps=20, chains=[2, 0], **SETTINGS | {"temperature": [0.0, 0.5]})
+    chosen = run_chains(
+        tmp_path / "some",
+        MODEL,
+        START[[2, 0]],
+        steps=20,
+        chains=[2, 0],
+        **SETTINGS | {"temperature": [0.0, 0.5]},
+    )
     every = run_chains(tmp_path / "all", MODEL, START, steps=20, **SETTINGS)
-    assert np.array_equal(chosen["token"], every["token"].values[:, [2, 0]]) and chosen["chain_number"].values.astype(str).tolist() == ["2", "0"]
+    assert np.array_equal(chosen["token"], every["token"].values[:, [2, 0]]) and chosen[
+        "chain_number"
+    ].values.astype(str).tolist() == ["2", "0"]
 
 
 def test_what_is_recorded_of_the_model_may_hold_tuples(tmp_path):
     for _ in range(2):
-        found = run_chains(tmp_path, MODEL, START, steps=8, model={"name": "joint", "shape": (6, 4)}, **SETTINGS)
+        found = run_chains(
+            tmp_path, MODEL, START, steps=8, model={"name": "joint", "shape": (6, 4)}, **SETTINGS
+        )
     assert json.loads(found.attrs["run"])["model"] == {"name": "joint", "shape": [6, 4]}
 
 
@@ -183,11 +221,20 @@ def test_folders_without_a_run_are_refused(tmp_path, finished):
 
 def test_non_finite_logits_keep_what_was_written(tmp_path):
     with pytest.raises(plain.NonFiniteLogits, match="chain [0-2], step (8|9|1[0-9]|2[0-9])"):
-        run_chains(tmp_path, SameName(Faulty(MODEL, None, None, call=10)), START, steps=40, **SETTINGS | {"kernel": "plain"})
+        run_chains(
+            tmp_path,
+            SameName(Faulty(MODEL, None, None, call=10)),
+            START,
+            steps=40,
+            **SETTINGS | {"kernel": "plain"},
+        )
     kept = contents(tmp_path)
     assert "chunk-000000.nc" in kept and "chunk-000001.nc" not in kept
     run_chains(tmp_path, MODEL, START, steps=40, **SETTINGS | {"kernel": "plain"})
-    assert set(contents(tmp_path)) == chunk_names(40) and contents(tmp_path)["chunk-000000.nc"] == kept["chunk-000000.nc"]
+    assert (
+        set(contents(tmp_path)) == chunk_names(40)
+        and contents(tmp_path)["chunk-000000.nc"] == kept["chunk-000000.nc"]
+    )
 
 
 class SameName(Counting):
@@ -207,12 +254,16 @@ def flip(path: Path) -> None:
 
 DAMAGE = {
     "tampered": lambda folder: flip(folder / "chunk-000002.nc"),
-    "torn": lambda folder: (folder / "chunk-000002.nc").write_bytes((folder / "chunk-000002.nc").read_bytes()[:100]),
+    "torn": lambda folder: (folder / "chunk-000002.nc").write_bytes(
+        (folder / "chunk-000002.nc").read_bytes()[:100]
+    ),
     "empty": lambda folder: (folder / "chunk-000002.nc").write_bytes(b""),
     "gone": lambda folder: (folder / "chunk-000002.nc").unlink(),
     "unsealed": lambda folder: (folder / "chunk-000002.sha256").unlink(),
     "torn seal": lambda folder: (folder / "chunk-000002.sha256").write_text("0123"),
-    "seal of another chunk": lambda folder: (folder / "chunk-000002.sha256").write_bytes((folder / "chunk-000001.sha256").read_bytes()),
+    "seal of another chunk": lambda folder: (folder / "chunk-000002.sha256").write_bytes(
+        (folder / "chunk-000001.sha256").read_bytes()
+    ),
     "seal that is no text": lambda folder: (folder / "chunk-000002.sha256").write_bytes(b"\xff\xfe\x00"),
 }
 
@@ -279,7 +330,9 @@ def test_a_sealed_chunk_of_another_run_is_computed_again(tmp_path, finished):
     folder, files = finished
     run_chains(tmp_path / "other", MODEL, START, steps=40, **SETTINGS | {"seed": 18})
     for ending in (".nc", ".sha256"):
-        (folder / f"chunk-000001{ending}").write_bytes((tmp_path / "other" / f"chunk-000001{ending}").read_bytes())
+        (folder / f"chunk-000001{ending}").write_bytes(
+            (tmp_path / "other" / f"chunk-000001{ending}").read_bytes()
+        )
     with pytest.raises(UserError, match="chunk-000001"):
         read_chains(folder)
     run_chains(folder, MODEL, START, steps=40, **SETTINGS)
@@ -347,7 +400,9 @@ def slow_run(folder: Path, started) -> None:
 def processes():
     """Processes forked from a clean server that has the engine loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["glauber_mlm.runs.chains", "glauber_mlm.conditionals.solvable", "scipy.stats", "pytest"])
+    context.set_forkserver_preload(
+        ["glauber_mlm.runs.chains", "glauber_mlm.conditionals.solvable", "scipy.stats", "pytest"]
+    )
     return context
 
 
@@ -382,7 +437,9 @@ def test_a_run_killed_at_ten_random_moments_leaves_the_same_bytes(tmp_path, proc
         assert process.exitcode == -signal.SIGKILL, "it was still at work"
         progress.append(sealed())
     assert progress == sorted(progress), "no finished chunk is lost"
-    assert len(set(progress)) >= 5 and progress[-1] < KILL_STEPS / 8, f"kills at different moments of the run: {progress}"
+    assert len(set(progress)) >= 5 and progress[-1] < KILL_STEPS / 8, (
+        f"kills at different moments of the run: {progress}"
+    )
     run_chains(tmp_path, MODEL, START, steps=KILL_STEPS, **SETTINGS)
     assert contents(tmp_path) == files
 
@@ -412,7 +469,9 @@ def test_states_along_are_copies_at_the_times_asked_for(finished):
         expected = every[step].copy()
         expected[rows, site] = token
         assert np.array_equal(every[step + 1], expected)
-    assert [(time_reached, states.tolist()) for time_reached, states in states_along(dataset, 16)] == [(t, every[t].tolist()) for t in (0, 16, 32)]
+    assert [(time_reached, states.tolist()) for time_reached, states in states_along(dataset, 16)] == [
+        (t, every[t].tolist()) for t in (0, 16, 32)
+    ]
     assert np.array_equal(dataset["initial"], START)
     with pytest.raises(UserError, match="at least 1 step"):
         next(states_along(dataset, 0))
@@ -426,8 +485,15 @@ def test_diagnostics_are_one_call_away():
         slow[:, step] = 0.9 * slow[:, step - 1] + generator.normal(size=4)
     apart = independent + np.arange(4)[:, None]
     table = diagnostics({"independent": independent, "slow": slow, "apart": apart})
-    assert list(table.columns) == ["ess_bulk", "ess_tail", "r_hat"] and set(table.index) == {"independent", "slow", "apart"}
-    assert 3000 < table.loc["independent", "ess_bulk"] < 5000 and abs(table.loc["independent", "r_hat"] - 1) < 0.01
+    assert list(table.columns) == ["ess_bulk", "ess_tail", "r_hat"] and set(table.index) == {
+        "independent",
+        "slow",
+        "apart",
+    }
+    assert (
+        3000 < table.loc["independent", "ess_bulk"] < 5000
+        and abs(table.loc["independent", "r_hat"] - 1) < 0.01
+    )
     # An autoregression with coefficient 0.9 has (1 - 0.9) / (1 + 0.9) as many effective draws.
     assert 4000 / 19 / 1.8 < table.loc["slow", "ess_bulk"] < 4000 / 19 * 1.8
     assert table.loc["apart", "r_hat"] > 1.3
@@ -437,7 +503,9 @@ def test_diagnostics_are_one_call_away():
 def test_the_effective_size_of_a_run_is_that_of_its_means(tmp_path):
     """On Curie-Weiss: the variance of chain means, which needs no estimate of autocorrelation, against the ESS."""
     model = CurieWeiss(6)
-    dataset = run_chains(tmp_path, model, torch.zeros(40, 6, dtype=torch.int64), 1.5, seed=3, steps=3000, progress=False)
+    dataset = run_chains(
+        tmp_path, model, torch.zeros(40, 6, dtype=torch.int64), 1.5, seed=3, steps=3000, progress=False
+    )
     magnetisation = np.stack([states.sum(axis=1) for _, states in states_along(dataset, 6)], axis=1)[:, 100:]
     table = diagnostics({"magnetisation": magnetisation})
     from_means = magnetisation.var() / magnetisation.mean(axis=1).var(ddof=1) * len(magnetisation)
@@ -469,8 +537,13 @@ def test_how_far_single_precision_moves_a_chain_is_recorded(record_property):
     assert len(differing) < 0.005 * steps * chains
     uniforms = stream.blocks(0, steps)[:, :, 1]
     for step, chain in differing:
-        site, low, high = double.sites[step, chain], *sorted((int(double.tokens[step, chain]), int(single.tokens[step, chain])))
+        site, low, high = (
+            double.sites[step, chain],
+            *sorted((int(double.tokens[step, chain]), int(single.tokens[step, chain]))),
+        )
         row = model.logits(state.tokens[[0]], site[None])
         cumulative = torch.softmax(row[0], dim=0).cumsum(dim=0)
-        assert float((cumulative[low:high] - uniforms[step, chain]).abs().max()) < 1e-6, "the uniform lies on the boundary between the two tokens"
+        assert float((cumulative[low:high] - uniforms[step, chain]).abs().max()) < 1e-6, (
+            "the uniform lies on the boundary between the two tokens"
+        )
         assert bool(prepare(row.float(), torch.ones(1, dtype=torch.float64)).usable)

@@ -40,7 +40,11 @@ def test_every_claim_is_recorded_with_a_verdict(book):
     frame = read_ledger(book / "results").set_index("claim")
     assert set(frame.index) == set(CLAIMS)
     not_run = set(frame.index[frame["verdict"] == Verdict.NOT_RUN])
-    assert not_run <= {"R3", "T1", "T2"}  # one model size; and smoke sizes may hold no contracting case, no positive margin
+    assert not_run <= {
+        "R3",
+        "T1",
+        "T2",
+    }  # one model size; and smoke sizes may hold no contracting case, no positive margin
     assert (frame["profile"].drop(not_run) == "smoke").all()
 
 
@@ -73,10 +77,27 @@ def test_the_site_has_every_page_and_the_scoreboard_is_on_it(book):
 
 
 def test_plain_papermill_runs_a_chapter_without_our_command(tmp_path):
-    parameters = {"seed": 7, "length": 6, "rectangles": 8, "control_rectangles": 4, "output": str(tmp_path / "results")}
+    parameters = {
+        "seed": 7,
+        "length": 6,
+        "rectangles": 8,
+        "control_rectangles": 4,
+        "output": str(tmp_path / "results"),
+    }
     given = [word for name, value in parameters.items() for word in ("-p", name, str(value))]
-    command = [sys.executable, "-m", "papermill", "book/02_rectangle_test.ipynb", str(tmp_path / "out.ipynb"), *given]
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        "book/02_rectangle_test.ipynb",
+        str(tmp_path / "out.ipynb"),
+        *given,
+    ]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-2000:]
     found = json.loads((tmp_path / "results" / "rectangle_test.json").read_text(encoding="utf-8"))

@@ -28,12 +28,19 @@ def call(*arguments: str) -> int:
 
 def command(*arguments: str) -> list[str]:
     report = "import sys, atexit; atexit.register(lambda: print([m for m in ('torch', 'transformers', 'papermill', 'sphinx') if m in sys.modules]))"
-    return [sys.executable, "-c", f"{report}; from glauber_mlm.cli import main; main(sys.argv[1:])", *arguments]
+    return [
+        sys.executable,
+        "-c",
+        f"{report}; from glauber_mlm.cli import main; main(sys.argv[1:])",
+        *arguments,
+    ]
 
 
 def spawn(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
-    return subprocess.run(command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,9 @@ def test_pairs_are_joined(given, joined):
 def test_run_passes_overrides_on(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr(execute, "run_chapter", lambda *given: seen.append(given) or tmp_path / "_build" / "x.ipynb")
+    monkeypatch.setattr(
+        execute, "run_chapter", lambda *given: seen.append(given) or tmp_path / "_build" / "x.ipynb"
+    )
     assert call("run", "rectangle_test", "-p", "seed", "7", "--profile", "smoke", "-p", "model", "a/b") == 0
     assert seen == [("rectangle_test", "smoke", {"seed": 7, "model": "a/b"})]
     assert capsys.readouterr().out == "_build/x.ipynb\n"
@@ -104,7 +113,9 @@ def test_an_interruption_ends_with_130_and_says_how_to_go_on(monkeypatch, capsys
     assert "run the same command again" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("arguments", [("run",), ("nothing",), ("run", "x", "--bad"), ("run", "x", "-p", "seed")])
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("nothing",), ("run", "x", "--bad"), ("run", "x", "-p", "seed")]
+)
 def test_usage_errors_end_with_2(arguments):
     assert call(*arguments) == 2
 
@@ -116,7 +127,9 @@ def test_a_misspelt_parameter_is_told_fast_and_without_a_kernel(tmp_path):
     (profile / "02_rectangle_test.yaml").write_text("length: 16\n")
     result = spawn(tmp_path, "run", "rectangle_test", "-p", "sed", "7")
     assert result.returncode == 2 and result.stdout == "[]\n"
-    assert result.stderr.startswith("glauber-mlm: unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: ")
+    assert result.stderr.startswith(
+        "glauber-mlm: unknown parameter 'sed' of chapter rectangle_test; did you mean 'seed'? allowed: "
+    )
     assert not (tmp_path / "_build").exists()
 
 
@@ -148,7 +161,9 @@ def test_pair_checks_and_writes(monkeypatch, capsys, tmp_path):
 def test_html_and_reference_tell_what_they_wrote(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(site_module, "render_reference", lambda: tmp_path / "site" / "index.html")
-    monkeypatch.setattr(execute, "refresh_reference", lambda: {tmp_path / "a.ipynb": True, tmp_path / "b.ipynb": False})
+    monkeypatch.setattr(
+        execute, "refresh_reference", lambda: {tmp_path / "a.ipynb": True, tmp_path / "b.ipynb": False}
+    )
     assert call("html") == 0 and call("reference") == 0
     assert capsys.readouterr().out == "site: site/index.html\na.ipynb: refreshed\nb.ipynb: unchanged\n"
 
@@ -164,10 +179,25 @@ def test_train_mirrors_the_recipe(monkeypatch, capsys, tmp_path):
     embedded.untrained_model, embedded.tokenizer = (lambda: "model"), (lambda: "tokenizer")
     monkeypatch.setitem(sys.modules, "glauber_mlm.embedded", embedded)
     seen = []
-    monkeypatch.setattr(recipe, "train", lambda *given: seen.append(given) or tmp_path / "adapter.safetensors")
-    assert call("train", "--out", str(tmp_path / "run"), "--corpus", "news.zip", "--steps", "7", "--no-compile") == 0
+    monkeypatch.setattr(
+        recipe, "train", lambda *given: seen.append(given) or tmp_path / "adapter.safetensors"
+    )
+    assert (
+        call("train", "--out", str(tmp_path / "run"), "--corpus", "news.zip", "--steps", "7", "--no-compile")
+        == 0
+    )
     (given,) = seen
-    assert given == ("model", "tokenizer", Path("news.zip"), tmp_path / "run", recipe.Recipe(steps=7), False, 250, None, None)
+    assert given == (
+        "model",
+        "tokenizer",
+        Path("news.zip"),
+        tmp_path / "run",
+        recipe.Recipe(steps=7),
+        False,
+        250,
+        None,
+        None,
+    )
 
 
 RECIPE = {"length": 48, "held_out_share": 0.1}
@@ -179,7 +209,9 @@ def training(monkeypatch):
     recipe, heldout, card, asked = ModuleType("recipe"), ModuleType("heldout"), ModuleType("card"), []
     found = {"nats": 3.2, "standard_error": 0.01, "packs": 5, "sites": 20, "articles": 2}
     recipe.Recipe = dict
-    heldout.held_out_loss = lambda corpus, adapter=None, recipe=None: asked.append((corpus, adapter, recipe)) or found
+    heldout.held_out_loss = lambda corpus, adapter=None, recipe=None: (
+        asked.append((corpus, adapter, recipe)) or found
+    )
     card.card_numbers = lambda: {"held_out": {"nats": 3.2004}, "training": {"recipe": RECIPE}}
     for name, module in {"recipe": recipe, "heldout": heldout, "card": card}.items():
         monkeypatch.setitem(sys.modules, f"glauber_mlm.training.{name}", module)
@@ -191,7 +223,10 @@ def test_heldout_compares_with_the_card(training, capsys):
     _, asked = training
     assert call("heldout", "--corpus", "news.zip") == 0
     told = capsys.readouterr().out
-    assert "3.2000 +- 0.0100 nats" in told and "20 sites in 5 packs of 2 articles; the model card states 3.2004" in told
+    assert (
+        "3.2000 +- 0.0100 nats" in told
+        and "20 sites in 5 packs of 2 articles; the model card states 3.2004" in told
+    )
     assert asked == [(Path("news.zip"), None, RECIPE)]
 
 

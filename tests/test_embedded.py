@@ -84,20 +84,34 @@ def test_tied_weights_stay_tied(base: BertForMaskedLM, tmp_path: Path):
 
 
 SPOILT: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] = {
-    "another width": lambda tensors: tensors | {f"{QUERY}.lora_A.default.weight": half(RANK, WIDTH + 1, seed=5)},
-    "halves of other ranks": lambda tensors: tensors | {f"{QUERY}.lora_B.default.weight": half(WIDTH, RANK + 1, seed=6)},
-    "half an update": lambda tensors: {name: tensor for name, tensor in tensors.items() if ".lora_B." not in name},
-    "the other half": lambda tensors: {name: tensor for name, tensor in tensors.items() if ".lora_A." not in name},
-    "a layer too many": lambda tensors: tensors | {"bert.encoder.layer.2.output.LayerNorm.weight": half(WIDTH, seed=7)},
+    "another width": lambda tensors: (
+        tensors | {f"{QUERY}.lora_A.default.weight": half(RANK, WIDTH + 1, seed=5)}
+    ),
+    "halves of other ranks": lambda tensors: (
+        tensors | {f"{QUERY}.lora_B.default.weight": half(WIDTH, RANK + 1, seed=6)}
+    ),
+    "half an update": lambda tensors: {
+        name: tensor for name, tensor in tensors.items() if ".lora_B." not in name
+    },
+    "the other half": lambda tensors: {
+        name: tensor for name, tensor in tensors.items() if ".lora_A." not in name
+    },
+    "a layer too many": lambda tensors: (
+        tensors | {"bert.encoder.layer.2.output.LayerNorm.weight": half(WIDTH, seed=7)}
+    ),
     "a tensor of another shape": lambda tensors: tensors | {GAIN: half(1, seed=8)},
     "another model": lambda tensors: {"encoder.norm.weight": half(WIDTH, seed=9)},
 }
 
 
 @pytest.mark.parametrize("label", SPOILT)
-def test_an_adapter_that_does_not_fit_is_refused_and_leaves_the_model_alone(base: BertForMaskedLM, tmp_path: Path, label: str):
+def test_an_adapter_that_does_not_fit_is_refused_and_leaves_the_model_alone(
+    base: BertForMaskedLM, tmp_path: Path, label: str
+):
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    with pytest.raises(UserError, match="adapter.safetensors does not fit the encoder: .* has no place in it"):
+    with pytest.raises(
+        UserError, match="adapter.safetensors does not fit the encoder: .* has no place in it"
+    ):
         embedded.merge_adapter(base, written(tmp_path, SPOILT[label](fitting())))
     for name, tensor in base.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -125,13 +139,22 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 def test_the_tokenizer_is_that_of_bert_base_uncased(tokenizer: PreTrainedTokenizerBase):
     assert (len(tokenizer), tokenizer.mask_token_id, tokenizer.pad_token_id) == (30522, 103, 0)
-    assert tokenizer.convert_ids_to_tokens([1, 100, 101, 102, 999, 1996]) == ["[unused0]", "[UNK]", "[CLS]", "[SEP]", "!", "the"]
+    assert tokenizer.convert_ids_to_tokens([1, 100, 101, 102, 999, 1996]) == [
+        "[unused0]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "!",
+        "the",
+    ]
 
 
 def test_passages_are_long_enough_for_the_chains(tokenizer: PreTrainedTokenizerBase):
     lengths = [len(tokenizer.encode(passage.text, add_special_tokens=False)) for passage in load_passages()]
     assert len(lengths) >= 96 and min(lengths) >= 16
-    for passage in load_passages():  # a token that may not be sampled would make a start that no chain can return to
+    for (
+        passage
+    ) in load_passages():  # a token that may not be sampled would make a start that no chain can return to
         assert tokenizer.unk_token_id not in tokenizer.encode(passage.text, add_special_tokens=False)
 
 
@@ -157,7 +180,9 @@ def test_the_adapter_is_small_and_in_half_precision():
 
 
 def test_the_shipped_model_loads_the_same_each_time(shipped: models.LoadedModel):
-    assert {parameter.dtype for parameter in shipped.model.parameters()} == {torch.float32} and not shipped.model.training
+    assert {parameter.dtype for parameter in shipped.model.parameters()} == {
+        torch.float32
+    } and not shipped.model.training
     again = models.load("embedded", attention="eager")
     assert again.digest == shipped.digest
     first, second = shipped.conditionals(16), again.conditionals(16)
@@ -173,7 +198,9 @@ def test_special_and_unused_tokens_are_barred(shipped: models.LoadedModel):
     conditionals = shipped.conditionals(16)
     assert len(conditionals.barred) == 994 + 5  # [unused0] to [unused993], and five special tokens
     rows = conditionals.logits(*random_states(conditionals, 4, seed=2))
-    assert bool(torch.isneginf(rows[:, conditionals.barred]).all()) and int(torch.isfinite(rows).sum()) == 4 * (30522 - 999)
+    assert bool(torch.isneginf(rows[:, conditionals.barred]).all()) and int(
+        torch.isfinite(rows).sum()
+    ) == 4 * (30522 - 999)
 
 
 def test_the_longest_sequence_counts_the_frame(shipped: models.LoadedModel):
@@ -188,7 +215,12 @@ def test_the_shipped_model_knows_english(shipped: models.LoadedModel):
     texts = [conditionals.encode(passage.text)[:32] for passage in load_passages()[::2]]
     states = torch.tensor([text for text in texts if len(text) == 32]).repeat_interleave(3, dim=0)
     sites = torch.tensor([7, 15, 23]).repeat(len(states) // 3)
-    losses = -conditionals.logits(states, sites).double().log_softmax(dim=1).gather(1, states.gather(1, sites[:, None]))[:, 0]
+    losses = (
+        -conditionals.logits(states, sites)
+        .double()
+        .log_softmax(dim=1)
+        .gather(1, states.gather(1, sites[:, None]))[:, 0]
+    )
     assert len(losses) >= 120
     assert float(losses.mean()) < 6.5  # updates at twice their scale give 8.4, chance log 29,523 = 10.3
 
@@ -207,7 +239,11 @@ def test_the_proved_bound_applies_to_it(shipped: models.LoadedModel):
 def test_the_sentence_embedder_is_the_encoder_as_shipped():
     embedder = embedded.sentence_embedder()
     assert embedder is embedded.sentence_embedder()
-    texts = ["Doctors advise rest after surgery.", "After an operation, physicians recommend rest.", "The team won the cup final."]
+    texts = [
+        "Doctors advise rest after surgery.",
+        "After an operation, physicians recommend rest.",
+        "The team won the cup final.",
+    ]
     vectors = embedder.encode(texts, show_progress_bar=False)
     assert vectors.shape == (3, 384) and np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
     assert vectors[0] @ vectors[1] > 0.6 > 0.3 > vectors[0] @ vectors[2]

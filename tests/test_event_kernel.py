@@ -94,10 +94,25 @@ def problems(draw):
     model = RandomJoint(length, vocabulary, draw(st.integers(0, 50)))
     if length > 1 and draw(st.booleans()):
         sites = sorted(draw(st.sets(st.integers(0, length - 1), min_size=1)))
-        model = Restricted(model, sites, [sorted(draw(st.sets(st.integers(0, vocabulary - 1), min_size=1))) for _ in sites])
+        model = Restricted(
+            model, sites, [sorted(draw(st.sets(st.integers(0, vocabulary - 1), min_size=1))) for _ in sites]
+        )
     chains = draw(st.integers(1, 6))
-    tokens = torch.tensor(draw(st.lists(st.lists(st.integers(0, vocabulary - 1), min_size=length, max_size=length), min_size=chains, max_size=chains)))
-    temperatures = draw(st.one_of(TEMPERATURE.map(lambda value: [value] * chains), st.lists(TEMPERATURE, min_size=chains, max_size=chains)))
+    tokens = torch.tensor(
+        draw(
+            st.lists(
+                st.lists(st.integers(0, vocabulary - 1), min_size=length, max_size=length),
+                min_size=chains,
+                max_size=chains,
+            )
+        )
+    )
+    temperatures = draw(
+        st.one_of(
+            TEMPERATURE.map(lambda value: [value] * chains),
+            st.lists(TEMPERATURE, min_size=chains, max_size=chains),
+        )
+    )
     return model, tokens, temperatures, RandomStream(draw(st.integers(0, 1000)), range(chains))
 
 
@@ -110,11 +125,17 @@ def test_any_bound_on_the_cache_gives_the_plain_chain(problem, steps, limit, bat
     state = plain.initial_state(model, tokens, temperatures)
     final, record = kernel.walk(state, stream, 3, steps)
     expected, reference = plain.walk(model, state, stream, 3, steps)
-    assert torch.equal(record.tokens, reference.tokens) and torch.equal(record.sites, reference.sites) and torch.equal(final.tokens, expected.tokens)
+    assert (
+        torch.equal(record.tokens, reference.tokens)
+        and torch.equal(record.sites, reference.sites)
+        and torch.equal(final.tokens, expected.tokens)
+    )
     assert kernel.forward_rows == counting.rows and kernel.steps == steps * len(tokens)
     assert counting.rows <= steps * len(tokens), "never more rows than the plain kernel"
     if limit == ROOMY:
-        assert counting.rows == counting.distinct, "each (masked context, site) once, whatever the temperatures"
+        assert counting.rows == counting.distinct, (
+            "each (masked context, site) once, whatever the temperatures"
+        )
 
 
 @given(problems(), LIMIT, st.lists(st.lists(TEMPERATURE, min_size=1, max_size=1), min_size=2, max_size=4))
@@ -146,7 +167,9 @@ def test_rows_dropped_are_those_unused_longest_and_never_pinned_ones():
 def test_a_row_that_was_not_kept_costs_nothing():
     """Three temperatures on one stream of masked contexts, and room for nothing: the books stay at zero."""
     model = RandomJoint(2, 4, 3)
-    kernel = checked(model, 1500)  # a row with its logits takes 1664, its weights at one more temperature 1032
+    kernel = checked(
+        model, 1500
+    )  # a row with its logits takes 1664, its weights at one more temperature 1032
     state = plain.initial_state(model, torch.zeros(3, 2, dtype=torch.int64), [0.5, 1.0, 2.0])
     kernel.walk(state, RandomStream(1, range(3)), 0, 50)
     assert len(kernel.cache) == 0 and kernel.cache.used == 0
@@ -178,7 +201,11 @@ def test_wide_rows_and_every_device(device, temperatures):
         stream = RandomStream(9, range(6))
         final, record = EventDriven(model, 200_000, 4).walk(state, stream, 0, 200)
         expected, reference = plain.walk(model, state, stream, 0, 200)
-        assert torch.equal(record.tokens, reference.tokens) and torch.equal(final.tokens, expected.tokens) and final.tokens.device.type == device
+        assert (
+            torch.equal(record.tokens, reference.tokens)
+            and torch.equal(final.tokens, expected.tokens)
+            and final.tokens.device.type == device
+        )
 
 
 def test_single_steps_are_those_of_the_plain_kernel():
@@ -189,7 +216,11 @@ def test_single_steps_are_those_of_the_plain_kernel():
         expected, wanted = plain.step(case.model, state, block)
         new, info = kernel.step(state, block)
         assert torch.equal(new.tokens, expected.tokens) and bool(info.usable.all())
-        assert torch.equal(info.sites, wanted.sites) and torch.equal(info.previous, wanted.previous) and torch.equal(info.drawn, wanted.drawn)
+        assert (
+            torch.equal(info.sites, wanted.sites)
+            and torch.equal(info.previous, wanted.previous)
+            and torch.equal(info.drawn, wanted.drawn)
+        )
         state = new
     assert torch.equal(case.start(np.arange(20)).tokens, before), "the caller's state is left as it was"
 
@@ -201,10 +232,15 @@ def test_single_steps_are_those_of_the_plain_kernel():
 @pytest.mark.parametrize("uniform", [0.0, 0.3, BELOW_ONE])
 def test_barred_tokens_are_never_drawn(uniform, temperature):
     allowed = (130, 131, 133, 257)
-    for inner in (MaskLover(2, 300, [0, 127, 128, 132, 255, 256, 299]), MaskLover(2, 300, allowed, torch.float64)):
+    for inner in (
+        MaskLover(2, 300, [0, 127, 128, 132, 255, 256, 299]),
+        MaskLover(2, 300, allowed, torch.float64),
+    ):
         model = Restricted(inner, None, [allowed] * 2)
         state = plain.initial_state(model, torch.zeros(1, 2, dtype=torch.int64), temperature)
-        _, info = event_step(model, state, torch.tensor([[0.0, uniform, uniform, uniform]], dtype=torch.float64))
+        _, info = event_step(
+            model, state, torch.tensor([[0.0, uniform, uniform, uniform]], dtype=torch.float64)
+        )
         assert int(info.drawn) in allowed
 
 
@@ -218,6 +254,10 @@ def test_non_finite_logits_stop_the_walk_by_name(value, token, temperatures):
     with pytest.raises(plain.NonFiniteLogits, match="site 1") as caught:
         kernel.walk(state, stream, 100, 50)
     # Chains run ahead of one another, so any chain may be the first to ask; it is named at its own first visit of the site.
-    first_visits = {40 + chain: 100 + int(torch.nonzero(record.sites[:, chain] == 1)[0]) for chain in range(3)}
-    assert any(f"chain {chain}, step {step}, site 1" in str(caught.value) for chain, step in first_visits.items())
+    first_visits = {
+        40 + chain: 100 + int(torch.nonzero(record.sites[:, chain] == 1)[0]) for chain in range(3)
+    }
+    assert any(
+        f"chain {chain}, step {step}, site 1" in str(caught.value) for chain, step in first_visits.items()
+    )
     assert all(row.pins == 0 for row in kernel.cache._rows.values()), "a walk that failed holds nothing"

@@ -12,7 +12,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.conditionals import Restricted
-from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.solvable import (
+    CurieWeiss,
+    DefectTable,
+    Ising,
+    Potts,
+    ProductMeasure,
+    RandomJoint,
+)
 from glauber_mlm.conditionals.stubs import Counting, Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables import exact
@@ -31,9 +38,16 @@ class Incompatible:
     """Independent random rows for every (masked context, site): no joint law."""
 
     def __init__(self, length: int, vocabulary: int, seed: int, scale: float = 1.0) -> None:
-        self.length, self.vocabulary, self.device, self.dtype = length, vocabulary, torch.device("cpu"), torch.float64
+        self.length, self.vocabulary, self.device, self.dtype = (
+            length,
+            vocabulary,
+            torch.device("cpu"),
+            torch.float64,
+        )
         self.free_sites, self.fingerprint = torch.arange(length), f"{length}|{vocabulary}|{seed}|{scale}"
-        self._rows = scale * torch.from_numpy(np.random.default_rng(seed).standard_normal((length, vocabulary**length, vocabulary)))
+        self._rows = scale * torch.from_numpy(
+            np.random.default_rng(seed).standard_normal((length, vocabulary**length, vocabulary))
+        )
 
     def logits(self, states, sites):
         place = self.vocabulary ** torch.arange(self.length)
@@ -46,7 +60,9 @@ def naive_matrix(model, temperature: float, states: list[tuple[int, ...]]) -> np
     sites = model.free_sites.tolist()
     for x, state in enumerate(states):
         for site in sites:
-            row = torch.softmax(model.logits(torch.tensor([state]), torch.tensor([site]))[0] / temperature, 0).tolist()
+            row = torch.softmax(
+                model.logits(torch.tensor([state]), torch.tensor([site]))[0] / temperature, 0
+            ).tolist()
             for y, other in enumerate(states):
                 if all(a == b for k, (a, b) in enumerate(zip(state, other, strict=True)) if k != site):
                     P[x, y] += row[other[site]] / len(sites)
@@ -117,8 +133,16 @@ def test_what_cannot_be_enumerated_is_refused():
         (lambda: exact.enumerate_states(Ising("cycle", 13)), "8192 states"),
         (lambda: exact.enumerate_states(Restricted(ising, free_sites=[0])), "base"),
         (lambda: exact.enumerate_states(ising, torch.tensor([0, 1])), "shape"),
-        (lambda: exact.enumerate_states(Restricted(Restricted(ising, allowed=[[0]] * 4), allowed=[[1]] * 4)), "0 states"),
-        (lambda: exact.enumerate_logits(ising, torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0]])), "outside the listed states"),
+        (
+            lambda: exact.enumerate_states(
+                Restricted(Restricted(ising, allowed=[[0]] * 4), allowed=[[1]] * 4)
+            ),
+            "0 states",
+        ),
+        (
+            lambda: exact.enumerate_logits(ising, torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0]])),
+            "outside the listed states",
+        ),
         (lambda: exact.enumerate_logits(ising, Ising("cycle", 4).states()[:-1]), "leaves the listed states"),
         (lambda: exact.enumerate_logits(ising, torch.zeros(2, 4, dtype=torch.int64)), "twice"),
         (lambda: exact.enumerate_logits(ising, torch.zeros(0, 4, dtype=torch.int64)), "between 1"),
@@ -126,7 +150,10 @@ def test_what_cannot_be_enumerated_is_refused():
         (lambda: exact.transition_matrix(Faulty(ising, None, 1, -math.inf, token=None), 1.0), "site 1"),
         (lambda: exact.transition_matrix(ising, 0.0), "temperature"),
         (lambda: exact.log_transition_ratios(ising, math.nan), "temperature"),
-        (lambda: exact.transition_matrix(exact.enumerate_logits(ising), 1.0, ising.states().flip(0)), "other states"),
+        (
+            lambda: exact.transition_matrix(exact.enumerate_logits(ising), 1.0, ising.states().flip(0)),
+            "other states",
+        ),
         (lambda: exact.stationary(np.eye(2)), "reducible"),
         (lambda: exact.stationary(np.ones((2, 2))), "rows that add to 1"),
         (lambda: exact.mixing_time(np.full((2, 2), 0.5), np.full(2, 0.5), epsilon=0.0), "epsilon"),
@@ -136,7 +163,10 @@ def test_what_cannot_be_enumerated_is_refused():
         (lambda: exact.coupled_meeting_times(Ising("cycle", 4), 0.05), "too slow"),
         (lambda: exact.coupled_meeting_times(Ising("cycle", 4), 0.001), "too slow"),
         (lambda: exact.enumerate_logits(ising, torch.zeros(1, 4)), "int64"),
-        (lambda: exact.enumerate_states(Restricted(ising, free_sites=[0]), torch.tensor([0, 0, 0, 2])), "outside"),
+        (
+            lambda: exact.enumerate_states(Restricted(ising, free_sites=[0]), torch.tensor([0, 0, 0, 2])),
+            "outside",
+        ),
     ]
     for refused, message in refusals:
         with pytest.raises(UserError, match=message):
@@ -206,7 +236,14 @@ def test_distance_is_that_of_matrix_powers():
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 0.01])
-@pytest.mark.parametrize("make", [lambda: Incompatible(3, 3, 8, 2.0), lambda: Ising("cycle", 5), lambda: ProductMeasure(torch.zeros(4, 2))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Incompatible(3, 3, 8, 2.0),
+        lambda: Ising("cycle", 5),
+        lambda: ProductMeasure(torch.zeros(4, 2)),
+    ],
+)
 def test_mixing_time_is_the_first_time_below_epsilon(make, epsilon):
     P, mu = chain(make(), 0.8)
     distances = exact.distance_to_stationarity(P, mu, range(1500))
@@ -232,11 +269,15 @@ def test_slow_mixing_stays_accurate_where_the_gap_is_not_resolved():
 def test_gap_of_the_ising_cycle(n, coupling, temperature):
     # Glauber (1963): magnetisation is an eigenfunction, and the gap is (1 - tanh(2 J / tau)) / n.
     gap = exact.spectral_gap(exact.transition_matrix(Ising("cycle", n, coupling), temperature))
-    assert gap.resolved and gap.value == pytest.approx((1 - math.tanh(2 * coupling / temperature)) / n, rel=1e-10)
+    assert gap.resolved and gap.value == pytest.approx(
+        (1 - math.tanh(2 * coupling / temperature)) / n, rel=1e-10
+    )
 
 
 def test_gap_of_a_product_chain_and_of_a_rotation():
-    assert exact.spectral_gap(exact.transition_matrix(ProductMeasure(np.random.default_rng(9).standard_normal((3, 3))), 1.0)).value == pytest.approx(1 / 3)
+    assert exact.spectral_gap(
+        exact.transition_matrix(ProductMeasure(np.random.default_rng(9).standard_normal((3, 3))), 1.0)
+    ).value == pytest.approx(1 / 3)
     rotation = 0.7 * np.roll(np.eye(3), 1, axis=1) + 0.1
     assert exact.spectral_gap(rotation).value == pytest.approx(0.3)
     assert exact.spectral_gap(np.ones((1, 1))) == (1.0, True)
@@ -248,7 +289,9 @@ def test_relaxation_time_bounds_mixing_of_reversible_chains():
         P, mu = exact.transition_matrix(model, 0.8), model.log_mu(0.8).exp().numpy()
         relaxation = 1 / exact.spectral_gap(P).value
         mixing = exact.mixing_time(P, mu)
-        assert (relaxation - 1) * math.log(2) <= mixing <= relaxation * math.log(4 / mu.min())  # LPW, theorems 12.4 and 12.5
+        assert (
+            (relaxation - 1) * math.log(2) <= mixing <= relaxation * math.log(4 / mu.min())
+        )  # LPW, theorems 12.4 and 12.5
 
 
 # Bottlenecks
@@ -289,7 +332,9 @@ def test_sweep_cut_is_an_upper_bound_of_the_bottleneck(make, reversible, tempera
         assert gap == pytest.approx(exact.spectral_gap(P).value, rel=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 0.3, 0.02])  # at the last, the second eigenvalue is 1 in float64
+@pytest.mark.parametrize(
+    "temperature", [0.6, 0.3, 0.02]
+)  # at the last, the second eigenvalue is 1 in float64
 def test_sweep_cut_finds_the_two_phases_of_a_cold_magnet(temperature):
     model = CurieWeiss(6)
     P, mu = chain(model, temperature)
@@ -374,14 +419,18 @@ def test_influence_is_the_worst_pair():
                 p, q = torch.softmax(model.logits(pair, torch.tensor([i, i])) / temperature, 1)
                 expected[i, j] = max(expected[i, j], 0.5 * float((p - q).abs().sum()))
     assert influence == pytest.approx(expected, abs=1e-14)
-    assert exact.dobrushin(np.array([[0, 0.5, 0.1], [0.2, 0, 0.1], [0.3, 0.1, 0]])) == pytest.approx((0.6, 0.6))
+    assert exact.dobrushin(np.array([[0, 0.5, 0.1], [0.2, 0, 0.1], [0.3, 0.1, 0]])) == pytest.approx(
+        (0.6, 0.6)
+    )
     assert exact.dobrushin(np.array([[0, 0.5], [0.1, 0]])) == (0.5, 0.5)
     assert exact.dobrushin(np.array([[0, 0.3, 0.3], [0, 0, 0], [0, 0, 0]])) == pytest.approx((0.6, 0.3))
 
 
 def test_path_coupling_bounds_the_exact_mixing_time():
     models = [make() for name, make in COMPATIBLE.items() if name != "torus"]
-    models += [Incompatible(3, 2, seed, scale=0.4) for seed in range(5)] + [Incompatible(4, 2, seed, scale=0.3) for seed in range(3)]
+    models += [Incompatible(3, 2, seed, scale=0.4) for seed in range(5)] + [
+        Incompatible(4, 2, seed, scale=0.3) for seed in range(3)
+    ]
     models += [DefectTable(defect) for defect in (0.5, 2.0)]
     used = 0
     for model, temperature in itertools.product(models, (0.7, 1.5, 4.0)):
@@ -399,7 +448,9 @@ def test_path_coupling_bounds_the_exact_mixing_time():
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    rows=st.integers(2, 6).flatmap(lambda size: st.tuples(*[st.lists(st.floats(-30, 30), min_size=size, max_size=size)] * 2)),
+    rows=st.integers(2, 6).flatmap(
+        lambda size: st.tuples(*[st.lists(st.floats(-30, 30), min_size=size, max_size=size)] * 2)
+    ),
     temperature=st.floats(0.05, 20),
 )
 def test_tv_of_two_softmaxes_is_bounded_by_their_oscillation(rows, temperature):
@@ -407,7 +458,9 @@ def test_tv_of_two_softmaxes_is_bounded_by_their_oscillation(rows, temperature):
     oscillation = np.ptp(a - b)
     assume(oscillation > 0)
     model = ProductMeasure(torch.from_numpy(np.stack([a, b])))
-    p, q = torch.softmax(model.logits(torch.zeros(2, 2, dtype=torch.int64), torch.arange(2)) / temperature, 1).numpy()
+    p, q = torch.softmax(
+        model.logits(torch.zeros(2, 2, dtype=torch.int64), torch.arange(2)) / temperature, 1
+    ).numpy()
     assert 0.5 * np.abs(p - q).sum() <= math.tanh(oscillation / (4 * temperature)) + 1e-14
 
 
@@ -432,7 +485,9 @@ def test_meeting_times_of_independent_sites_are_coupon_collectors():
     assert exact.coupled_meeting_times(model, 0.8) == pytest.approx(3 * harmonic[differing])
     larger = ProductMeasure(np.random.default_rng(10).standard_normal((4, 3)))  # 81 states
     differing = (larger.states()[:, None] != larger.states()[None]).sum(2).numpy()
-    assert exact.coupled_meeting_times(larger, 0.8) == pytest.approx(4 * np.append(harmonic, 25 / 12)[differing], rel=1e-9)
+    assert exact.coupled_meeting_times(larger, 0.8) == pytest.approx(
+        4 * np.append(harmonic, 25 / 12)[differing], rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.5, 2.0])
@@ -452,7 +507,9 @@ def test_meeting_times_of_two_spins_by_hand(temperature):
     r = math.tanh(2 / temperature)
     times = exact.coupled_meeting_times(Ising("cycle", 2), temperature)
     both = np.array([[(x ^ y).bit_count() for y in range(4)] for x in range(4)])
-    assert times == pytest.approx(np.select([both == 0, both == 1], [0, 2 + r / (1 - r)], 2 + r / (1 - r) + 1 / (1 - r)), rel=1e-9)
+    assert times == pytest.approx(
+        np.select([both == 0, both == 1], [0, 2 + r / (1 - r)], 2 + r / (1 - r) + 1 / (1 - r)), rel=1e-9
+    )
 
 
 def test_meeting_times_against_iteration_of_the_ordered_pair_chain():
@@ -484,6 +541,11 @@ def test_meeting_times_against_iteration_of_the_ordered_pair_chain():
 
 def test_survival_of_coupled_pairs_bounds_mixing():
     # Markov's inequality: P(T > 4 E) <= 1/4 for every pair, so t_mix(1/4) <= 4 max E.
-    for model in (DefectTable(1.0), Ising("cycle", 4), Incompatible(3, 2, seed=1), PlantedMargins(3, 3, 2.0, torch.tensor([[0, 1, 2]]))):
+    for model in (
+        DefectTable(1.0),
+        Ising("cycle", 4),
+        Incompatible(3, 2, seed=1),
+        PlantedMargins(3, 3, 2.0, torch.tensor([[0, 1, 2]])),
+    ):
         P, mu = chain(model, 1.0)
         assert exact.mixing_time(P, mu) <= math.ceil(4 * exact.coupled_meeting_times(model, 1.0).max())

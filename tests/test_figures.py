@@ -20,11 +20,19 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list:
 def test_a_table_escapes_text_and_shows_what_is_missing(shown: list):
     show.table(pd.DataFrame({"text": ["a < b", "c"], "count": [12345, 7], "value": [0.000123456, np.nan]}))
     (html,) = (item.data for item in shown)
-    assert "a &lt; b" in html and "12,345" in html and "1.23e-04" in html and "–" in html and "nan" not in html.lower()
+    assert (
+        "a &lt; b" in html
+        and "12,345" in html
+        and "1.23e-04" in html
+        and "–" in html
+        and "nan" not in html.lower()
+    )
 
 
 def test_short_cells_do_not_wrap_and_prose_has_room(shown: list):
-    show.table(pd.DataFrame({"law": ["n log n"], "middle": ["more than sixteen letters"], "prose": ["word " * 20]}))
+    show.table(
+        pd.DataFrame({"law": ["n log n"], "middle": ["more than sixteen letters"], "prose": ["word " * 20]})
+    )
     cells = shown[0].data.split("<td")[1:]
     assert ["nowrap" in cell for cell in cells] == [True, False, False]
     assert ["min-width" in cell for cell in cells] == [False, False, True]
@@ -55,7 +63,14 @@ def test_plain_ticks_are_numbers_and_few(low: float, high: float):
 
 def test_likelihoods_stand_in_their_group_and_are_drawn_alike_each_time():
     texts = ("starts", "ends", "ends, shuffled")
-    frame = pd.DataFrame([{"temperature": tau, "texts": kind, "value": -k - tau} for tau in (1.1, 0.5) for kind in texts for k in range(5)])
+    frame = pd.DataFrame(
+        [
+            {"temperature": tau, "texts": kind, "value": -k - tau}
+            for tau in (1.1, 0.5)
+            for kind in texts
+            for k in range(5)
+        ]
+    )
     drifts = {tau: np.linspace(0, 1, 12).reshape(2, 6) for tau in (0.5, 1.1)}
     drawn = []
     for _ in range(2):

@@ -41,11 +41,19 @@ def allowed_mask(conditionals) -> Tensor:
 # Sampled influence: a lower bound.
 
 
-@pytest.mark.parametrize("model", [RandomJoint(4, 3, seed=1), Potts(4, 3, coupling=1.1), Ising("cycle", 5, 0.8, 0.1)], ids=["random", "Potts", "Ising"])
+@pytest.mark.parametrize(
+    "model",
+    [RandomJoint(4, 3, seed=1), Potts(4, 3, coupling=1.1), Ising("cycle", 5, 0.8, 0.1)],
+    ids=["random", "Potts", "Ising"],
+)
 def test_sampled_influence_never_exceeds_the_exact_one(model):
-    states = model.states()[torch.randperm(len(model.states()), generator=torch.Generator().manual_seed(0))[:20]]
+    states = model.states()[
+        torch.randperm(len(model.states()), generator=torch.Generator().manual_seed(0))[:20]
+    ]
     sampled = sample_influence(model, states, TEMPERATURES, seed=2)
-    assert sampled.worst.shape == sampled.mean.shape == (3, model.length, model.length) and sampled.changes == 40
+    assert (
+        sampled.worst.shape == sampled.mean.shape == (3, model.length, model.length) and sampled.changes == 40
+    )
     assert sampled.temperatures.tolist() == TEMPERATURES
     for t, temperature in enumerate(TEMPERATURES):
         c = exact.influence_matrix(model, temperature)
@@ -93,7 +101,9 @@ def test_influence_among_the_free_sites_alone():
     model = Restricted(inner, free_sites=[1, 4])
     states = inner.states()
     sampled = sample_influence(model, states, [1.0], seed=10)
-    assert sampled.worst[0] == pytest.approx(exact.influence_matrix(inner, 1.0)[np.ix_([1, 4], [1, 4])], abs=1e-12)
+    assert sampled.worst[0] == pytest.approx(
+        exact.influence_matrix(inner, 1.0)[np.ix_([1, 4], [1, 4])], abs=1e-12
+    )
 
 
 def test_influence_on_a_masked_model(tiny: TinyModels):
@@ -104,12 +114,16 @@ def test_influence_on_a_masked_model(tiny: TinyModels):
     sampled = sample_influence(counted, states, TEMPERATURES, seed=12, batch=7)
     assert counted.rows == 4 * (5 + 5 * 2 * 4)  # all temperatures from the same rows
     again = sample_influence(conditionals, states, TEMPERATURES, seed=12)
-    assert np.allclose(sampled.worst, again.worst, atol=1e-12) and np.allclose(sampled.mean, again.mean, atol=1e-12)
+    assert np.allclose(sampled.worst, again.worst, atol=1e-12) and np.allclose(
+        sampled.mean, again.mean, atol=1e-12
+    )
     assert bool((np.diff(sampled.mean.sum(axis=(1, 2))) < 0).all())  # less when hotter
     assert 0 < sampled.worst[sampled.worst > 0].min() and sampled.worst.max() <= 1
     assert torch.equal(states, kept)
     assert not np.array_equal(sample_influence(conditionals, states, [1.0], seed=13).mean, again.mean[1:2])
-    bound = float(total_variation_bound(logit_oscillation_bound(conditionals.model, allowed_mask(conditionals)), 1.0))
+    bound = float(
+        total_variation_bound(logit_oscillation_bound(conditionals.model, allowed_mask(conditionals)), 1.0)
+    )
     assert sampled.worst[1].max() <= bound
 
 
@@ -118,7 +132,12 @@ def test_what_has_no_influence_to_sample_is_refused():
     with pytest.raises(UserError, match="two free sites"):
         sample_influence(Restricted(model, free_sites=[0]), model.states()[:2], [1.0], seed=0)
     with pytest.raises(UserError, match="no second token"):
-        sample_influence(Restricted(model, allowed=[[0, 1], [0], [0, 1]]), torch.zeros(2, 3, dtype=torch.int64), [1.0], seed=0)
+        sample_influence(
+            Restricted(model, allowed=[[0, 1], [0], [0, 1]]),
+            torch.zeros(2, 3, dtype=torch.int64),
+            [1.0],
+            seed=0,
+        )
     for temperature in (-1.0, math.nan, math.inf):
         with pytest.raises(UserError, match="temperature"):
             sample_influence(model, model.states()[:2], [temperature], seed=0)
@@ -126,11 +145,18 @@ def test_what_has_no_influence_to_sample_is_refused():
         sample_influence(model, torch.zeros(2, 4, dtype=torch.int64), [1.0], seed=0)
 
 
-@pytest.mark.parametrize(("value", "token", "reason"), [(math.nan, 0, "are NaN"), (math.inf, 2, r"are \+inf"), (-math.inf, None, "bar every token")])
+@pytest.mark.parametrize(
+    ("value", "token", "reason"),
+    [(math.nan, 0, "are NaN"), (math.inf, 2, r"are \+inf"), (-math.inf, None, "bar every token")],
+)
 def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
     model = RandomJoint(3, 3, seed=14)
     states = torch.zeros(2, 3, dtype=torch.int64)
-    for call, context in ((0, 0), (2, 0), (4, 1)):  # four forwards a context: at the context, and with each site changed
+    for call, context in (
+        (0, 0),
+        (2, 0),
+        (4, 1),
+    ):  # four forwards a context: at the context, and with each site changed
         with pytest.raises(UserError, match=f"context {context}: logits at site 1 {reason}"):
             sample_influence(Faulty(model, None, 1, value, call=call, token=token), states, [1.0], seed=0)
 
@@ -144,7 +170,9 @@ def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None
     temperature=st.floats(0.05, 50),
     seed=st.integers(0, 10**6),
 )
-def test_total_variation_is_bounded_by_the_oscillation(width: int, oscillation: float, temperature: float, seed: int):
+def test_total_variation_is_bounded_by_the_oscillation(
+    width: int, oscillation: float, temperature: float, seed: int
+):
     generator = np.random.default_rng(seed)
     first = generator.normal(0, 4, width)
     change = generator.random(width)
@@ -159,7 +187,9 @@ def test_the_bound_is_attained(oscillation: float, temperature: float):
     s = np.array([oscillation / 2, 0.0]) / temperature  # p = (s, 1 - s), q = (1 - s, s)
     p = np.exp(s) / np.exp(s).sum()
     distance = abs(p[0] - p[1])
-    assert distance == pytest.approx(float(total_variation_bound(oscillation, temperature)), rel=1e-9, abs=1e-12)
+    assert distance == pytest.approx(
+        float(total_variation_bound(oscillation, temperature)), rel=1e-9, abs=1e-12
+    )
 
 
 def test_the_bound_takes_arrays():
@@ -179,7 +209,9 @@ def last_layers(model) -> tuple[torch.nn.LayerNorm, torch.nn.Linear]:
     return model.head.norm, model.decoder
 
 
-def brute_force(norm: torch.nn.LayerNorm, decoder: torch.nn.Linear, allowed: Tensor) -> tuple[float, int, int]:
+def brute_force(
+    norm: torch.nn.LayerNorm, decoder: torch.nn.Linear, allowed: Tensor
+) -> tuple[float, int, int]:
     """2 sqrt(d) times the largest projected distance, pair by pair, in float64."""
     gain = norm.weight.double().numpy()
     rows = decoder.weight.double().numpy()
@@ -199,7 +231,11 @@ def test_the_oscillation_bound_is_the_maximum_over_pairs(tiny: TinyModels, name:
     assert expected <= bound <= expected * (1 + 2e-4)
     assert logit_oscillation_bound(conditionals.model, mask, block=17) == pytest.approx(bound, rel=1e-6)
     mask[[a, b]] = False  # tokens that may not be sampled do not count
-    assert brute_force(*last_layers(conditionals.model), mask)[0] <= logit_oscillation_bound(conditionals.model, mask) < bound
+    assert (
+        brute_force(*last_layers(conditionals.model), mask)[0]
+        <= logit_oscillation_bound(conditionals.model, mask)
+        < bound
+    )
 
 
 @pytest.mark.parametrize("name", KNOWN_HEADS)
@@ -209,7 +245,9 @@ def test_no_two_contexts_move_the_logits_further(tiny: TinyModels, name: str):
     bound = logit_oscillation_bound(conditionals.model, mask)
     generator = torch.Generator().manual_seed(15)
     states, sites = random_states(conditionals, 400, seed=16)
-    states[200:] = conditionals.mask_token  # contexts of special tokens count too: the head does not know what it sees
+    states[200:] = (
+        conditionals.mask_token
+    )  # contexts of special tokens count too: the head does not know what it sees
     states[200:300, ::2] = torch.randint(conditionals.vocabulary, (100, 5), generator=generator)
     rows = conditionals.logits(states, sites)[:, mask].double()
     seen = 0.0
@@ -238,7 +276,9 @@ def test_the_bound_survives_what_all_rows_share(tiny: TinyModels):
     model = copy.deepcopy(tiny.load("bert").model)
     mask = torch.ones(model.config.vocab_size, dtype=torch.bool)
     with torch.no_grad():
-        model.cls.predictions.decoder.weight += 300 * torch.randn(WIDTH, generator=torch.Generator().manual_seed(17))
+        model.cls.predictions.decoder.weight += 300 * torch.randn(
+            WIDTH, generator=torch.Generator().manual_seed(17)
+        )
     expected, _, _ = brute_force(*last_layers(model), mask)
     assert expected <= logit_oscillation_bound(model, mask) <= expected * (1 + 2e-4)
 

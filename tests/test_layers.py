@@ -30,19 +30,34 @@ def imported(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         modules: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module is not None:
-            modules = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "glauber_mlm" else [node.module]
+            modules = (
+                [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "glauber_mlm"
+                else [node.module]
+            )
         elif isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
-        yield from (module.split(".")[1] for module in modules if module.startswith("glauber_mlm.") and not module.endswith(".__version__"))
+        yield from (
+            module.split(".")[1]
+            for module in modules
+            if module.startswith("glauber_mlm.") and not module.endswith(".__version__")
+        )
 
 
 def upward(name: str, source: str) -> list[str]:
     """Imports of a module of `name` that do not go down."""
-    return [f"{name} imports {other}" for other in imported(source) if other != name and HEIGHT[other] >= HEIGHT[name]]
+    return [
+        f"{name} imports {other}"
+        for other in imported(source)
+        if other != name and HEIGHT[other] >= HEIGHT[name]
+    ]
 
 
 def sources() -> list[tuple[str, str]]:
-    return [(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [
+        (path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def test_imports_flow_one_way():
@@ -53,7 +68,12 @@ def test_imports_flow_one_way():
 
 @pytest.mark.parametrize(
     "source",
-    ["from glauber_mlm.studies import mixing", "from glauber_mlm import studies", "import glauber_mlm.book.rules", "def f():\n    import glauber_mlm.cli"],
+    [
+        "from glauber_mlm.studies import mixing",
+        "from glauber_mlm import studies",
+        "import glauber_mlm.book.rules",
+        "def f():\n    import glauber_mlm.cli",
+    ],
 )
 def test_an_import_that_goes_up_is_found(source: str):
     assert len(upward("observables", source)) == 1

@@ -34,23 +34,44 @@ def model(length: int) -> RandomJoint:
 def test_every_sequence_is_in_the_bucket_of_its_length_and_in_no_other(sequences: list[list[int]]):
     buckets = bucket_by_length(sequences)
     assert list(buckets) == sorted({len(sequence) for sequence in sequences})
-    found = {place: row for bucket in buckets.values() for place, row in zip(bucket.places, bucket.tokens.tolist(), strict=True)}
+    found = {
+        place: row
+        for bucket in buckets.values()
+        for place, row in zip(bucket.places, bucket.tokens.tolist(), strict=True)
+    }
     assert [found[place] for place in range(len(sequences))] == sequences
     assert sum(len(bucket.places) for bucket in buckets.values()) == len(sequences)
-    assert all(bucket.tokens.dtype == torch.int64 and bucket.tokens.shape[1] == length for length, bucket in buckets.items())
+    assert all(
+        bucket.tokens.dtype == torch.int64 and bucket.tokens.shape[1] == length
+        for length, bucket in buckets.items()
+    )
 
 
 @pytest.mark.parametrize("kernel", ["plain", "event"])
 def test_a_chain_is_the_same_among_other_lengths_and_alone(tmp_path, kernel: str):
-    runs = run_lengths(tmp_path, model, SEQUENCES, TEMPERATURES, seed=5, steps=60, kernel=kernel, progress=False)
-    assert list(runs) == [1, 3, 5] and sorted(path.name for path in tmp_path.iterdir()) == ["length-001", "length-003", "length-005"]
+    runs = run_lengths(
+        tmp_path, model, SEQUENCES, TEMPERATURES, seed=5, steps=60, kernel=kernel, progress=False
+    )
+    assert list(runs) == [1, 3, 5] and sorted(path.name for path in tmp_path.iterdir()) == [
+        "length-001",
+        "length-003",
+        "length-005",
+    ]
     for place, (sequence, temperature) in enumerate(zip(SEQUENCES, TEMPERATURES, strict=True)):
         alone = model(len(sequence))
-        _, record = plain.walk(alone, plain.initial_state(alone, torch.tensor([sequence]), temperature), RandomStream(5, [place]), 0, 60)
+        _, record = plain.walk(
+            alone,
+            plain.initial_state(alone, torch.tensor([sequence]), temperature),
+            RandomStream(5, [place]),
+            0,
+            60,
+        )
         run = runs[len(sequence)]
         column = run["chain_number"].values.tolist().index(str(place))
         assert np.array_equal(run["initial"][column], sequence)
-        assert np.array_equal(run["site"][:, column], record.sites[:, 0]) and np.array_equal(run["token"][:, column], record.tokens[:, 0])
+        assert np.array_equal(run["site"][:, column], record.sites[:, 0]) and np.array_equal(
+            run["token"][:, column], record.tokens[:, 0]
+        )
 
 
 def test_one_temperature_serves_all_and_a_second_call_computes_nothing(tmp_path):
@@ -61,7 +82,9 @@ def test_one_temperature_serves_all_and_a_second_call_computes_nothing(tmp_path)
     assert stamps and {path: path.stat().st_mtime_ns for path in tmp_path.rglob("chunk-*")} == stamps
 
 
-def test_a_masked_language_model_is_asked_at_each_length_without_padding(tiny: TinyModels, tmp_path, monkeypatch: pytest.MonkeyPatch):
+def test_a_masked_language_model_is_asked_at_each_length_without_padding(
+    tiny: TinyModels, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
     loaded, asked = tiny.load("bert", "float32"), set()
     inputs = MaskedLanguageModel._inputs
 
@@ -73,7 +96,9 @@ def test_a_masked_language_model_is_asked_at_each_length_without_padding(tiny: T
     monkeypatch.setattr(MaskedLanguageModel, "_inputs", recorded)
     conditionals = loaded.conditionals(4)
     allowed = np.setdiff1d(np.arange(conditionals.vocabulary), conditionals.barred).tolist()
-    runs = run_lengths(tmp_path, loaded.conditionals, [allowed[:4], allowed[:7]], 1.0, seed=1, steps=5, progress=False)
+    runs = run_lengths(
+        tmp_path, loaded.conditionals, [allowed[:4], allowed[:7]], 1.0, seed=1, steps=5, progress=False
+    )
     assert [run.sizes["position"] for run in runs.values()] == [4, 7]
     assert asked == {6, 9}  # [CLS], the sequence, [SEP], and nothing else
 
@@ -108,7 +133,9 @@ def test_the_readme_example_runs(tmp_path, monkeypatch: pytest.MonkeyPatch, caps
     names: dict[str, object] = {}
     exec(example, names)
     lengths = [len(sequence) for sequence in names["sequences"]]
-    assert capsys.readouterr().out.splitlines() == [f"{n} {{'step': 200, 'chain': 1, 'position': {n}}}" for n in lengths]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{n} {{'step': 200, 'chain': 1, 'position': {n}}}" for n in lengths
+    ]
     for number, run in enumerate(names["runs"].values()):
         assert run["chain_number"].values.tolist() == [str(number)]
         assert len(np.unique(run["token"])) > 5  # the chain moves

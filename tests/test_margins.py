@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tiny_models import TinyModels, random_states
 
 from glauber_mlm.conditionals import Restricted
-from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.solvable import (
+    CurieWeiss,
+    DefectTable,
+    Ising,
+    Potts,
+    ProductMeasure,
+    RandomJoint,
+)
 from glauber_mlm.conditionals.stubs import Counting, Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables import exact
@@ -34,7 +41,10 @@ TEMPERATURES = [0.05, 0.5, 1.0, 4.0]
 def test_escapes_are_those_of_the_transition_matrix(name: str):
     model = MODELS[name]
     view = local_view(model, model.states(), TEMPERATURES)
-    assert view.escapes.shape == (4, len(model.states())) and view.margins.shape == (len(model.states()), model.length)
+    assert view.escapes.shape == (4, len(model.states())) and view.margins.shape == (
+        len(model.states()),
+        model.length,
+    )
     for t, temperature in enumerate(TEMPERATURES):
         matrix = exact.transition_matrix(model, temperature)
         np.fill_diagonal(matrix, 0)
@@ -68,7 +78,11 @@ def test_states_of_positive_margin_are_never_neighbours(name: str):
 
 
 def test_tiny_escapes_keep_their_digits():
-    gap, n, tau = 27.6, 5, 1.0  # e**-27.6 is about 1e-12: one minus a sum of probabilities would keep four digits of it
+    gap, n, tau = (
+        27.6,
+        5,
+        1.0,
+    )  # e**-27.6 is about 1e-12: one minus a sum of probabilities would keep four digits of it
     table = torch.zeros(n, 4, dtype=torch.float64)
     table[:, 2] = gap
     state = torch.full((1, n), 2)
@@ -150,7 +164,10 @@ def test_the_bound_is_vacuous_above_the_stated_temperature():
     assert escape_bound(gamma, 0.9 * edge, tokens) < 1 < escape_bound(gamma, 1.1 * edge, tokens)
 
 
-@pytest.mark.parametrize(("value", "token", "reason"), [(math.nan, 2, "are NaN"), (math.inf, 0, r"are \+inf"), (-math.inf, None, "bar every token")])
+@pytest.mark.parametrize(
+    ("value", "token", "reason"),
+    [(math.nan, 2, "are NaN"), (math.inf, 0, r"are \+inf"), (-math.inf, None, "bar every token")],
+)
 def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
     model = RandomJoint(3, 3, seed=5)
     states = torch.zeros(4, 3, dtype=torch.int64)

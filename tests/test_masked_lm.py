@@ -11,7 +11,14 @@ from tiny_models import KNOWN_HEADS, LAYERS, LONGEST, PADDED, TinyModels, random
 from torch import Tensor
 
 from glauber_mlm.conditionals import Conditionals, Restricted, check_states
-from glauber_mlm.conditionals.masked_lm import Frame, MaskedLanguageModel, barred_tokens, default_frame, longest_sequence, weights_digest
+from glauber_mlm.conditionals.masked_lm import (
+    Frame,
+    MaskedLanguageModel,
+    barred_tokens,
+    default_frame,
+    longest_sequence,
+    weights_digest,
+)
 from glauber_mlm.conditionals.solvable import RandomJoint
 from glauber_mlm.conditionals.stubs import Counting
 from glauber_mlm.errors import UserError
@@ -35,7 +42,9 @@ def full_forward(conditionals: MaskedLanguageModel, states: Tensor, sites: Tenso
         masked = [*state[:site], tokenizer.mask_token_id, *state[site + 1 :]]
         ids = torch.tensor([[tokenizer.cls_token_id, *masked, tokenizer.sep_token_id]])
         with torch.no_grad():
-            rows.append(conditionals.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 1 + site])
+            rows.append(
+                conditionals.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 1 + site]
+            )
     return torch.stack(rows)
 
 
@@ -58,7 +67,9 @@ def test_a_row_is_that_of_the_full_forward(tiny: TinyModels, name: str, attentio
     assert rows.dtype == conditionals.dtype == torch.float32 and rows.shape == (40, conditionals.vocabulary)
     expected = full_forward(conditionals, states, sites)[:, keep]
     assert furthest(rows[:, keep], expected) <= 1e-5
-    assert float(expected.std(dim=0).mean()) > 0.2  # contexts matter, so a row of the wrong context would not pass
+    assert (
+        float(expected.std(dim=0).mean()) > 0.2
+    )  # contexts matter, so a row of the wrong context would not pass
     neighbour = conditionals.logits(states, (sites + 1) % conditionals.length)
     assert furthest(neighbour[:, keep], expected) > 1.0  # nor one of the wrong site
 
@@ -83,8 +94,13 @@ def test_attention_implementations_agree(tiny: TinyModels, name: str):
     assert sdpa.fingerprint == eager.fingerprint  # the same law
 
 
-@pytest.mark.parametrize(("dtype", "factor", "tolerance"), [("float32", 0.5, 1e-5), ("bfloat16", 0.5, 0.15), ("bfloat16", 0.97, 0.3)])
-def test_a_head_that_does_more_than_project_is_not_cut_short(tiny: TinyModels, dtype: str, factor: float, tolerance: float):
+@pytest.mark.parametrize(
+    ("dtype", "factor", "tolerance"),
+    [("float32", 0.5, 1e-5), ("bfloat16", 0.5, 0.15), ("bfloat16", 0.97, 0.3)],
+)
+def test_a_head_that_does_more_than_project_is_not_cut_short(
+    tiny: TinyModels, dtype: str, factor: float, tolerance: float
+):
     loaded = tiny.load("bert", dtype)
     model = copy.deepcopy(loaded.model)
     forward = model.forward
@@ -99,7 +115,10 @@ def test_a_head_that_does_more_than_project_is_not_cut_short(tiny: TinyModels, d
     assert conditionals._head is None
     states, sites = random_states(conditionals, 10, seed=6)
     keep = allowed(conditionals)
-    rows, projected = conditionals.logits(states, sites)[:, keep], tiny.conditionals("bert", dtype=dtype).logits(states, sites)[:, keep]
+    rows, projected = (
+        conditionals.logits(states, sites)[:, keep],
+        tiny.conditionals("bert", dtype=dtype).logits(states, sites)[:, keep],
+    )
     assert rows.dtype == torch.float32 and furthest(rows, factor * projected) <= tolerance
 
 
@@ -134,15 +153,28 @@ def test_special_unused_and_padding_ids_are_barred_and_no_others(tiny: TinyModel
     conditionals = tiny.conditionals(name)
     tokenizer = conditionals.tokenizer
     names = {index: token for token, index in tokenizer.get_vocab().items()}
-    special = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id}
+    special = {
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+        tokenizer.pad_token_id,
+        tokenizer.unk_token_id,
+    }
     unused = {index for index, token in names.items() if "unused" in token}
     beyond = {index for index in range(conditionals.vocabulary) if index not in names}
     assert len(beyond) == (PADDED if name == "modernbert" else 0)
     assert len(unused) == {"bert": 8, "distilbert": 8, "modernbert": 4, "roberta": 0}[name]
-    assert set(conditionals.barred) == special | unused | beyond == set(barred_tokens(tokenizer, conditionals.vocabulary))
+    assert (
+        set(conditionals.barred)
+        == special | unused | beyond
+        == set(barred_tokens(tokenizer, conditionals.vocabulary))
+    )
     rows = conditionals.logits(*random_states(conditionals, 20, seed=9))
     barred = torch.isneginf(rows)
-    assert torch.equal(barred, torch.isin(torch.arange(conditionals.vocabulary), torch.tensor(conditionals.barred)).expand(20, -1))
+    assert torch.equal(
+        barred,
+        torch.isin(torch.arange(conditionals.vocabulary), torch.tensor(conditionals.barred)).expand(20, -1),
+    )
     assert bool(torch.isfinite(rows[~barred]).all())
 
 
@@ -151,7 +183,10 @@ def test_barred_sets_can_be_widened_and_lifted(tiny: TinyModels, name: str):
     plain, further = tiny.conditionals(name), tiny.conditionals(name, extra_barred=[40, 41])
     lifted = tiny.conditionals(name, allow_special=True)
     states, sites = random_states(further, 10, seed=10)
-    rows = {label: one.logits(states, sites) for label, one in (("plain", plain), ("further", further), ("lifted", lifted))}
+    rows = {
+        label: one.logits(states, sites)
+        for label, one in (("plain", plain), ("further", further), ("lifted", lifted))
+    }
     assert set(further.barred) == set(plain.barred) | {40, 41}
     known = set(lifted.tokenizer.get_vocab().values())
     assert set(lifted.barred) == set(range(lifted.vocabulary)) - known  # ids without a token stay out
@@ -171,10 +206,15 @@ def test_impossible_barred_sets_and_frames_are_refused(tiny: TinyModels):
         loaded.conditionals(5, extra_barred=range(size))
 
 
-@pytest.mark.parametrize(("name", "before", "after"), [("bert", "[CLS]", "[SEP]"), ("roberta", "<s>", "</s>"), ("modernbert", "[CLS]", "[SEP]")])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("bert", "[CLS]", "[SEP]"), ("roberta", "<s>", "</s>"), ("modernbert", "[CLS]", "[SEP]")],
+)
 def test_the_default_frame_is_the_tokenizers(tiny: TinyModels, name: str, before: str, after: str):
     tokenizer = tiny.load(name).tokenizer
-    assert default_frame(tokenizer) == Frame((tokenizer.convert_tokens_to_ids(before),), (tokenizer.convert_tokens_to_ids(after),))
+    assert default_frame(tokenizer) == Frame(
+        (tokenizer.convert_tokens_to_ids(before),), (tokenizer.convert_tokens_to_ids(after),)
+    )
 
 
 @pytest.mark.parametrize("name", KNOWN_HEADS)
@@ -184,7 +224,9 @@ def test_a_frame_of_ones_own_stands_around_the_state(tiny: TinyModels, name: str
     conditionals = loaded.conditionals(6, frame=frame)
     bare = loaded.conditionals(10, frame=Frame((), ()))
     states, sites = random_states(conditionals, 12, seed=11)
-    around = torch.cat([torch.tensor(frame.before).expand(12, -1), states, torch.tensor(frame.after).expand(12, -1)], dim=1)
+    around = torch.cat(
+        [torch.tensor(frame.before).expand(12, -1), states, torch.tensor(frame.after).expand(12, -1)], dim=1
+    )
     keep = allowed(conditionals)
     rows = conditionals.logits(states, sites)[:, keep]
     assert furthest(rows, bare.logits(around, sites + 3)[:, keep]) <= 1e-5
@@ -201,7 +243,10 @@ def test_the_longest_sequence_is_taken_and_one_more_is_refused(tiny: TinyModels,
     if name != "modernbert":  # rotary positions have no table to run out of
         with pytest.raises((IndexError, RuntimeError)):
             loaded.model(input_ids=torch.full((1, LONGEST + 1), 30))
-    with pytest.raises(UserError, match=rf"39 tokens make 41 with the frame.*at most {LONGEST} in all: choose a length up to 38"):
+    with pytest.raises(
+        UserError,
+        match=rf"39 tokens make 41 with the frame.*at most {LONGEST} in all: choose a length up to 38",
+    ):
         loaded.conditionals(LONGEST - 1)
     with pytest.raises(UserError, match=f"make {LONGEST + 1} with the frame.*up to {LONGEST - 5}$"):
         loaded.conditionals(LONGEST - 4, frame=Frame((20,) * 3, (21,) * 2))
@@ -223,17 +268,26 @@ def test_a_tokenizer_without_a_mask_is_refused(tiny: TinyModels):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-12)])
-def test_batch_size_and_batch_mates_hardly_move_a_row(tiny: TinyModels, name: str, dtype: str, tolerance: float):
+def test_batch_size_and_batch_mates_hardly_move_a_row(
+    tiny: TinyModels, name: str, dtype: str, tolerance: float
+):
     conditionals = tiny.conditionals(name, dtype=dtype)
     states, sites = random_states(conditionals, 64, seed=13)
     keep = allowed(conditionals)
     together = conditionals.logits(states, sites)[:, keep]
     for size in (1, 5, 32):
-        cut = torch.cat([conditionals.logits(states[start : start + size], sites[start : start + size]) for start in range(0, 64, size)])
+        cut = torch.cat(
+            [
+                conditionals.logits(states[start : start + size], sites[start : start + size])
+                for start in range(0, 64, size)
+            ]
+        )
         assert furthest(cut[:, keep], together) <= tolerance
     order = torch.arange(64).flip(0)
     strangers, places = random_states(conditionals, 64, seed=14)
-    mixed = conditionals.logits(torch.cat([states[order], strangers]), torch.cat([sites[order], places]))[:64][order]
+    mixed = conditionals.logits(torch.cat([states[order], strangers]), torch.cat([sites[order], places]))[
+        :64
+    ][order]
     assert furthest(mixed[:, keep], together) <= tolerance
 
 
@@ -258,7 +312,10 @@ def test_a_bfloat16_head_is_the_models_own(tiny: TinyModels):
         conditionals = tiny.conditionals(name, dtype="bfloat16")
         states, sites = random_states(conditionals, 20, seed=16)
         keep = allowed(conditionals)
-        ours, theirs = conditionals.logits(states, sites)[:, keep], full_forward(conditionals, states, sites)[:, keep].float()
+        ours, theirs = (
+            conditionals.logits(states, sites)[:, keep],
+            full_forward(conditionals, states, sites)[:, keep].float(),
+        )
         assert furthest(ours, theirs) < 0.3 and float((ours - theirs).abs().mean()) < 0.03
 
 
@@ -267,7 +324,11 @@ def test_certificates_are_refused_in_bfloat16_and_chains_are_not(tiny: TinyModel
     states, _ = random_states(half, 3, seed=17)
     single = tiny.conditionals("bert", 4)
     assert (half.precision, half.dtype, single.precision) == (torch.bfloat16, torch.float32, torch.float32)
-    assert tiny.conditionals("bert", dtype="float64").precision == RandomJoint(2, 2, 0).precision == torch.float64
+    assert (
+        tiny.conditionals("bert", dtype="float64").precision
+        == RandomJoint(2, 2, 0).precision
+        == torch.float64
+    )
     rectangles = draw_rectangles(single, states, seed=1)
     for conditionals in (half, Restricted(half, [0, 1], [states[0, :2].tolist()] * 2), Counting(half)):
         for certificate in (
@@ -277,7 +338,10 @@ def test_certificates_are_refused_in_bfloat16_and_chains_are_not(tiny: TinyModel
             lambda: enumerate_logits(conditionals, states),  # noqa: B023
             lambda: local_view(conditionals, states, [1.0]),  # noqa: B023
         ):
-            with pytest.raises(UserError, match="certificates are computed in float32 or float64, not bfloat16; load the model with dtype float32"):
+            with pytest.raises(
+                UserError,
+                match="certificates are computed in float32 or float64, not bfloat16; load the model with dtype float32",
+            ):
                 certificate()
     stream = RandomStream(1, range(3))
     state, _ = plain.walk(half, plain.initial_state(half, states, 1.0), stream, 0, 5)
@@ -289,7 +353,9 @@ def test_models_in_training_mode_are_refused(tiny: TinyModels):
     loaded = tiny.load("bert")
     model = copy.deepcopy(loaded.model)
     model.bert.encoder.layer[1].attention.train()
-    with pytest.raises(UserError, match=r"training mode \(bert.encoder.layer.1.attention\).*call model.eval\(\) first"):
+    with pytest.raises(
+        UserError, match=r"training mode \(bert.encoder.layer.1.attention\).*call model.eval\(\) first"
+    ):
         MaskedLanguageModel(model, loaded.tokenizer, 5)
     with pytest.raises(UserError, match=r"training mode \(BertForMaskedLM\)"):
         MaskedLanguageModel(model.train(), loaded.tokenizer, 5)
@@ -301,7 +367,10 @@ def test_rotary_frequencies_are_not_rounded_with_the_weights(tiny: TinyModels):
     assert names
     for dtype in ("bfloat16", "float64"):
         for name in names:
-            assert torch.equal(tiny.load("modernbert", dtype).model.get_buffer(name).float(), tiny.load("modernbert").model.get_buffer(name))
+            assert torch.equal(
+                tiny.load("modernbert", dtype).model.get_buffer(name).float(),
+                tiny.load("modernbert").model.get_buffer(name),
+            )
 
 
 def reconfigured(loaded, **changes) -> MaskedLanguageModel:
@@ -336,7 +405,13 @@ def test_fingerprints_change_with_the_law_and_with_nothing_else(tiny: TinyModels
     }
     states, sites = random_states(base, 20, seed=18)
     for label in ("heads", "activation"):
-        assert furthest(others[label].logits(states, sites)[:, allowed(base)], base.logits(states, sites)[:, allowed(base)]) > 1e-3
+        assert (
+            furthest(
+                others[label].logits(states, sites)[:, allowed(base)],
+                base.logits(states, sites)[:, allowed(base)],
+            )
+            > 1e-3
+        )
     fingerprints = [base.fingerprint, *(one.fingerprint for one in others.values())]
     assert len(set(fingerprints)) == len(fingerprints)
     same = {
@@ -345,7 +420,13 @@ def test_fingerprints_change_with_the_law_and_with_nothing_else(tiny: TinyModels
         "frame spelt out": loaded.conditionals(10, frame=default_frame(loaded.tokenizer)),
         "already barred": loaded.conditionals(10, extra_barred=[0, 0]),
         "attention": tiny.conditionals("bert", attention="eager"),
-        "configuration": reconfigured(loaded, name_or_path="elsewhere", architectures=["BertModel"], transformers_version="0", dtype="float64"),
+        "configuration": reconfigured(
+            loaded,
+            name_or_path="elsewhere",
+            architectures=["BertModel"],
+            transformers_version="0",
+            dtype="float64",
+        ),
     }
     assert {label: one.fingerprint for label, one in same.items()} == dict.fromkeys(same, base.fingerprint)
 
@@ -365,10 +446,16 @@ def test_text_and_ids(tiny: TinyModels):
         conditionals = tiny.conditionals(name)
         ids = conditionals.encode("the best player won the game")
         assert ids and not set(ids) & set(conditionals.barred)
-        assert conditionals.decode(torch.tensor(ids)) == conditionals.decode(ids) == "the best player won the game"
+        assert (
+            conditionals.decode(torch.tensor(ids))
+            == conditionals.decode(ids)
+            == "the best player won the game"
+        )
         long = conditionals.encode("the game " * 100)  # of any length, and quietly
         assert len(long) >= 200
-        assert conditionals.tokenizer.mask_token in conditionals.decode([conditionals.mask_token])  # a wandering chain is shown as it is
+        assert conditionals.tokenizer.mask_token in conditionals.decode(
+            [conditionals.mask_token]
+        )  # a wandering chain is shown as it is
     pieces = tiny.conditionals("bert")
     assert pieces.decode(pieces.encode("they said , don't stop!")).endswith("don't stop!")
 

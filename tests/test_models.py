@@ -39,7 +39,9 @@ def test_a_loaded_model_is_frozen_and_in_the_dtype_asked_for(tiny: TinyModels, n
     for label, dtype in models.DTYPES.items():
         loaded = tiny.load(name, label)
         assert not loaded.model.training
-        assert {(parameter.dtype, parameter.requires_grad) for parameter in loaded.model.parameters()} == {(dtype, False)}
+        assert {(parameter.dtype, parameter.requires_grad) for parameter in loaded.model.parameters()} == {
+            (dtype, False)
+        }
         assert torch.get_default_dtype() == torch.float32
     for attention in ("sdpa", "eager"):
         assert tiny.load(name, attention=attention).model.config._attn_implementation == attention
@@ -69,8 +71,14 @@ def test_a_revision_is_recorded(tiny: TinyModels):
 def test_conditionals_carry_the_digest_and_the_options(tiny: TinyModels):
     loaded = tiny.load("bert")
     conditionals = loaded.conditionals(7, extra_barred=[50], allow_special=True)
-    assert (conditionals.length, conditionals.barred, conditionals.vocabulary) == (7, [50], loaded.model.config.vocab_size)
-    by_hand = MaskedLanguageModel(loaded.model, loaded.tokenizer, 7, extra_barred=[50], allow_special=True, identity=loaded.digest)
+    assert (conditionals.length, conditionals.barred, conditionals.vocabulary) == (
+        7,
+        [50],
+        loaded.model.config.vocab_size,
+    )
+    by_hand = MaskedLanguageModel(
+        loaded.model, loaded.tokenizer, 7, extra_barred=[50], allow_special=True, identity=loaded.digest
+    )
     assert conditionals.fingerprint == by_hand.fingerprint
 
 
@@ -97,14 +105,23 @@ def test_an_encoder_without_its_head_is_refused(tiny: TinyModels, tmp_path: Path
         BertModel.from_pretrained(tiny.folder("bert")).save_pretrained(path)
         tiny.load("bert").tokenizer.save_pretrained(path)
     message = refusal(str(path))
-    assert "no trained masked language-model head" in message and "cls.predictions" in message and "saved with its head" in message
+    assert (
+        "no trained masked language-model head" in message
+        and "cls.predictions" in message
+        and "saved with its head" in message
+    )
     model, report = AutoModelForMaskedLM.from_pretrained(path, output_loading_info=True)
-    assert any("cls.predictions" in key for key in report["missing_keys"])  # transformers itself goes on, with random weights
+    assert any(
+        "cls.predictions" in key for key in report["missing_keys"]
+    )  # transformers itself goes on, with random weights
 
 
 def test_a_checkpoint_that_lacks_a_layer_or_has_other_shapes_is_refused(copied: Path):
     config = json.loads((copied / "config.json").read_text())
-    for change in ({"num_hidden_layers": config["num_hidden_layers"] + 1}, {"vocab_size": config["vocab_size"] + 5}):
+    for change in (
+        {"num_hidden_layers": config["num_hidden_layers"] + 1},
+        {"vocab_size": config["vocab_size"] + 5},
+    ):
         (copied / "config.json").write_text(json.dumps(config | change))
         assert "would be random" in refusal(str(copied))
     (copied / "config.json").write_text(json.dumps(config))
@@ -112,14 +129,18 @@ def test_a_checkpoint_that_lacks_a_layer_or_has_other_shapes_is_refused(copied: 
 
 
 def test_a_causal_model_is_no_masked_one(tiny: TinyModels):
-    assert "gpt2 model, which transformers cannot load as a masked language model" in refusal(str(tiny.folder("gpt2")))
+    assert "gpt2 model, which transformers cannot load as a masked language model" in refusal(
+        str(tiny.folder("gpt2"))
+    )
     assert "cannot load as a causal language model" in refusal(str(tiny.folder("distilbert")), kind="causal")
     assert tiny.load("gpt2").tokenizer.mask_token is None
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_an_encoder_is_no_control(tiny: TinyModels, name: str):
-    assert "sees both sides of a token" in refusal(str(tiny.folder(name)), kind="causal")  # transformers would load it with its attention unmasked
+    assert "sees both sides of a token" in refusal(
+        str(tiny.folder(name)), kind="causal"
+    )  # transformers would load it with its attention unmasked
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path, tiny: TinyModels):
@@ -198,4 +219,8 @@ def test_nothing_here_reaches_for_the_network():
 
 def test_passage_digests_tell_lists_apart():
     digests = [models.passage_digest(texts) for texts in (["ab", "c"], ["a", "bc"], ["abc"], ["c", "ab"], [])]
-    assert len(set(digests)) == 5 and models.passage_digest(["ab", "c"]) == digests[0] and {len(digest) for digest in digests} == {16}
+    assert (
+        len(set(digests)) == 5
+        and models.passage_digest(["ab", "c"]) == digests[0]
+        and {len(digest) for digest in digests} == {16}
+    )

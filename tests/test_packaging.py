@@ -91,7 +91,9 @@ def outside_lock(requirements: Iterable[Requirement], pins: dict[str, Version]) 
             continue
         for line in importlib.metadata.distribution(name).requires or []:
             child = Requirement(line)
-            if child.marker is None or any(child.marker.evaluate({"extra": e}) for e in ("", *requirement.extras)):
+            if child.marker is None or any(
+                child.marker.evaluate({"extra": e}) for e in ("", *requirement.extras)
+            ):
                 queue.append((name, child))
     return sorted(defects)
 
@@ -103,7 +105,9 @@ def forbidden_lines(lock: str) -> list[str]:
         if line.startswith("#"):
             bad = re.search(r"\w+://|\.(org|com|io|net)\b|(^|\s)/\w", line)
         else:
-            bad = re.search(r"[:/@+\\]|^-|\s", line) or GPU_PACKAGES.match(canonicalize_name(line.split("==")[0]))
+            bad = re.search(r"[:/@+\\]|^-|\s", line) or GPU_PACKAGES.match(
+                canonicalize_name(line.split("==")[0])
+            )
         if bad:
             defects.append(line)
     return defects
@@ -122,7 +126,9 @@ def environment_defects(environment: str, requires_python: str) -> list[str]:
     elif f">={requires_python.removeprefix('>=')}" not in {str(s) for s in python.specifier}:
         defects.append(f"python {python.specifier} does not start at {requires_python}")
     if {r.name for r in conda} != {"python", "pip"}:
-        defects.append("conda itself installs something else than python and pip, which the lock would not pin")
+        defects.append(
+            "conda itself installs something else than python and pip, which the lock would not pin"
+        )
     if pip != ["-r requirements.lock", "-e ."]:
         defects.append(f"pip installs {pip}, not the lock and then the package")
     if content.get("name") != PROJECT:
@@ -166,7 +172,12 @@ def undeclared_imports(sources: dict[str, str], declared: Iterable[Requirement])
 
 
 def python_sources(*folders: str) -> dict[str, str]:
-    return {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for f in folders for p in sorted((ROOT / f).rglob("*.py")) if "_build" not in p.parts}
+    return {
+        str(p.relative_to(ROOT)): p.read_text(encoding="utf-8")
+        for f in folders
+        for p in sorted((ROOT / f).rglob("*.py"))
+        if "_build" not in p.parts
+    }
 
 
 # The lock against pyproject
@@ -183,7 +194,10 @@ def test_every_direct_dependency_names_its_lowest_version() -> None:
 def test_lock_is_complete() -> None:
     table = pyproject()
     build = [Requirement(line) for line in table["build-system"]["requires"]]
-    assert outside_lock([*direct_requirements(table["project"]), *build], pins_of(text("requirements.lock"))) == []
+    assert (
+        outside_lock([*direct_requirements(table["project"]), *build], pins_of(text("requirements.lock")))
+        == []
+    )
 
 
 def test_lock_pins_the_build_backend() -> None:
@@ -200,7 +214,9 @@ def test_lock_pins_that_were_decided() -> None:
     pins = pins_of(text("requirements.lock"))
     assert str(pins["torch"]) == TORCH
     assert pins["jupyter-book"] < Version("2")
-    assert re.search(r"^TORCH := (.+)$", text("Makefile"), flags=re.MULTILINE)[1] == TORCH, "make lock would pin another torch"
+    assert re.search(r"^TORCH := (.+)$", text("Makefile"), flags=re.MULTILINE)[1] == TORCH, (
+        "make lock would pin another torch"
+    )
     assert PROJECT not in pins
 
 
@@ -233,7 +249,9 @@ def test_a_line_that_ties_the_lock_to_a_machine_is_found(defect: str) -> None:
     assert forbidden_lines(f"numpy==2.4.6\n{defect}\n") == [defect]
 
 
-@pytest.mark.parametrize("line", ["numpy>=2", "numpy", "numpy==2.*", "numpy==2.4.6 ; python_version > '3'", "torch==2.13.0+cpu"])
+@pytest.mark.parametrize(
+    "line", ["numpy>=2", "numpy", "numpy==2.*", "numpy==2.4.6 ; python_version > '3'", "torch==2.13.0+cpu"]
+)
 def test_a_loose_pin_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not an exact pin"):
         pins_of(line)
@@ -243,13 +261,18 @@ def test_a_pin_outside_its_range_a_missing_one_and_an_open_range_are_found() -> 
     pins = pins_of("numpy==2.4.6\n")
     assert unmet([Requirement("numpy>=3")], pins) == ["numpy: pin 2.4.6 is outside >=3"]
     assert unmet([Requirement("scipy>=1")], pins) == ["scipy: not pinned"]
-    assert unbounded([Requirement("scipy"), Requirement("numpy<3"), Requirement("pandas>=2")]) == ["scipy", "numpy<3"]
+    assert unbounded([Requirement("scipy"), Requirement("numpy<3"), Requirement("pandas>=2")]) == [
+        "scipy",
+        "numpy<3",
+    ]
 
 
 def test_a_gap_in_the_lock_is_found() -> None:
     pins = pins_of(text("requirements.lock"))
     del pins["markupsafe"]  # asked for by jinja2 alone, three steps from pyproject
-    assert outside_lock(direct_requirements(pyproject()["project"]), pins) == ["markupsafe (asked for by jinja2)"]
+    assert outside_lock(direct_requirements(pyproject()["project"]), pins) == [
+        "markupsafe (asked for by jinja2)"
+    ]
 
 
 # The conda environment
@@ -300,13 +323,25 @@ def test_citation_names_the_paper_and_the_licence() -> None:
     assert text("LICENSE").startswith("MIT License\n") and "2026 The glauber-mlm authors" in text("LICENSE")
     (paper,) = citation["references"]
     assert paper["identifiers"][0]["value"] == "arXiv:2605.16378"
-    assert [a["family-names"] for a in paper["authors"]] == ["Sana", "Wolf", "Mehta", "Shah", "Shaikh", "Goodman", "Levine"]
+    assert [a["family-names"] for a in paper["authors"]] == [
+        "Sana",
+        "Wolf",
+        "Mehta",
+        "Shah",
+        "Shaikh",
+        "Goodman",
+        "Levine",
+    ]
 
 
 def test_every_folder_of_modules_is_a_package() -> None:
     """Without `__init__.py` a folder is a namespace package, to which any other installed project may add modules."""
     package = ROOT / "src" / "glauber_mlm"
-    missing = {str(p.parent.relative_to(ROOT)) for p in package.rglob("*.py") if not (p.parent / "__init__.py").exists()}
+    missing = {
+        str(p.parent.relative_to(ROOT))
+        for p in package.rglob("*.py")
+        if not (p.parent / "__init__.py").exists()
+    }
     assert missing == set()
 
 
@@ -317,12 +352,27 @@ def test_wheel_carries_the_modules_and_the_data(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", here / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, here)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(here)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+        str(here),
+    ]
     built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     carried = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("glauber_mlm/")}
-    expected = {p.relative_to(here / "src").as_posix() for p in (here / "src").rglob("*") if p.is_file() and "egg-info" not in str(p)}
+    expected = {
+        p.relative_to(here / "src").as_posix()
+        for p in (here / "src").rglob("*")
+        if p.is_file() and "egg-info" not in str(p)
+    }
     assert any(name.startswith("glauber_mlm/data/") for name in expected)
     assert expected - carried == set()
 
@@ -362,7 +412,11 @@ def test_a_target_that_is_missing_is_found() -> None:
 
 @pytest.mark.parametrize(("workflow", "command"), [("tests", ".ci/run"), ("book", "make book PROFILE=cpu")])
 def test_workflows_run_the_commands_of_the_tree(workflow: str, command: str) -> None:
-    steps = [step for job in yaml.safe_load(text(f".github/workflows/{workflow}.yml"))["jobs"].values() for step in job["steps"]]
+    steps = [
+        step
+        for job in yaml.safe_load(text(f".github/workflows/{workflow}.yml"))["jobs"].values()
+        for step in job["steps"]
+    ]
     assert [step["run"] for step in steps if "run" in step] == [command]
 
 

@@ -5,7 +5,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from statistics_helpers import CASES, DEVICES, P_VALUE, SIGMAS, average_z, cases, one_step_p, replicas_p, seed_of, stationary_p, walk_of
+from statistics_helpers import (
+    CASES,
+    DEVICES,
+    P_VALUE,
+    SIGMAS,
+    average_z,
+    cases,
+    one_step_p,
+    replicas_p,
+    seed_of,
+    stationary_p,
+    walk_of,
+)
 
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.conditionals.solvable import Ising, ProductMeasure, RandomJoint
@@ -51,9 +63,17 @@ def test_a_chain_is_the_same_alone_in_a_batch_and_in_pieces(device):
     final, record = plain.walk(model, plain.initial_state(model, tokens, temperatures), stream, 0, 60)
     assert record.sites.device.type == record.tokens.device.type == "cpu"
     for chain in (0, 1, 17, 63):
-        alone, alone_record = plain.walk(model, plain.initial_state(model, tokens[[chain]], temperatures[chain]), RandomStream(21, [chain]), 0, 60)
+        alone, alone_record = plain.walk(
+            model,
+            plain.initial_state(model, tokens[[chain]], temperatures[chain]),
+            RandomStream(21, [chain]),
+            0,
+            60,
+        )
         assert torch.equal(alone.tokens[0], final.tokens[chain])
-        assert torch.equal(alone_record.tokens[:, 0], record.tokens[:, chain]) and torch.equal(alone_record.sites[:, 0], record.sites[:, chain])
+        assert torch.equal(alone_record.tokens[:, 0], record.tokens[:, chain]) and torch.equal(
+            alone_record.sites[:, 0], record.sites[:, chain]
+        )
     state = plain.initial_state(model, tokens, temperatures)
     for first, steps in [(0, 1), (1, 30), (31, 29)]:
         state, part = plain.walk(model, state, stream, first, steps)
@@ -66,7 +86,15 @@ def test_the_device_does_not_change_a_chain_in_float64():
     records = []
     for device in DEVICES:
         model = RandomJoint(4, 5, 8, device)
-        records.append(plain.walk(model, plain.initial_state(model, torch.zeros(8, 4, dtype=torch.int64), 0.8), RandomStream(3, range(8)), 0, 300)[1])
+        records.append(
+            plain.walk(
+                model,
+                plain.initial_state(model, torch.zeros(8, 4, dtype=torch.int64), 0.8),
+                RandomStream(3, range(8)),
+                0,
+                300,
+            )[1]
+        )
     assert torch.equal(records[0].tokens, records[1].tokens)
 
 
@@ -76,7 +104,11 @@ def test_a_step_says_what_it_did_and_edits_nothing():
     before = state.tokens.clone()
     randomness = torch.tensor([[0.5, 0.9, 0.1, 0.1], [0.99, 0.2, 0.7, 0.7]], dtype=torch.float64)
     new, info = plain.step(model, state, randomness)
-    assert torch.equal(state.tokens, before) and info.sites.tolist() == [1, 2] and info.previous.tolist() == [1, 3]
+    assert (
+        torch.equal(state.tokens, before)
+        and info.sites.tolist() == [1, 2]
+        and info.previous.tolist() == [1, 3]
+    )
     rows = torch.arange(2)
     assert torch.equal(new.tokens[rows, info.sites], info.drawn) and bool(info.usable.all())
     changed = new.tokens != before
@@ -115,7 +147,11 @@ def test_extreme_uniforms_choose_the_end_sites(site_uniform, site):
 def test_barred_tokens_are_never_drawn(uniform, temperature):
     favourites = [0, 127, 128, 132, 255, 256, 299]
     allowed = (130, 131, 133, 257)
-    for inner in (MaskLover(2, 300, favourites), MaskLover(2, 300, favourites, torch.float64), MaskLover(2, 300, allowed)):
+    for inner in (
+        MaskLover(2, 300, favourites),
+        MaskLover(2, 300, favourites, torch.float64),
+        MaskLover(2, 300, allowed),
+    ):
         model = Restricted(inner, None, [allowed] * 2)
         state = plain.initial_state(model, torch.zeros(1, 2, dtype=torch.int64), temperature)
         randomness = torch.tensor([[0.0, uniform, uniform, uniform]], dtype=torch.float64)
@@ -135,7 +171,9 @@ def test_non_finite_logits_stop_the_walk_by_name(model, value, token, temperatur
     late = next(step for step in range(call, 30) if (record.sites[step] == 1).any())
     chain = 40 + int(torch.nonzero(record.sites[late] == 1)[0])
     faulty = Faulty(model, None, 1, value, call, token)
-    with pytest.raises(plain.NonFiniteLogits, match=f"non-finite logits: chain {chain}, step {100 + late}, site 1"):
+    with pytest.raises(
+        plain.NonFiniteLogits, match=f"non-finite logits: chain {chain}, step {100 + late}, site 1"
+    ):
         plain.walk(faulty, sound, stream, 100, 30)
 
 
@@ -176,4 +214,8 @@ def test_repeating_a_step_is_the_walk():
     state, stream = case.start(np.arange(8)), RandomStream(2, range(8))
     final, record = plain.walk(case.model, state, stream, 5, 20)
     other, other_record = walk_of(plain.step)(case.model, state, stream, 5, 20)
-    assert torch.equal(final.tokens, other.tokens) and torch.equal(record.tokens, other_record.tokens) and torch.equal(record.sites, other_record.sites)
+    assert (
+        torch.equal(final.tokens, other.tokens)
+        and torch.equal(record.tokens, other_record.tokens)
+        and torch.equal(record.sites, other_record.sites)
+    )

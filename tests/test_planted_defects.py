@@ -32,7 +32,9 @@ def finish(state, sites, drawn):
     """The new state and what was done."""
     previous = state.tokens.gather(1, sites[:, None])[:, 0]
     tokens = state.tokens.scatter(1, sites[:, None], drawn[:, None])
-    return plain.ChainState(tokens, state.temperature), plain.StepInfo(sites, previous, drawn, torch.ones_like(sites, dtype=torch.bool))
+    return plain.ChainState(tokens, state.temperature), plain.StepInfo(
+        sites, previous, drawn, torch.ones_like(sites, dtype=torch.bool)
+    )
 
 
 # --- off-by-one site --------------------------------------------------------------------------------------------------
@@ -56,7 +58,9 @@ def never_takes_the_last_site(model, state, randomness):
 
 
 @pytest.mark.parametrize("name", ["ising-cycle", "joint-3-4", "potts", "restricted"])
-@pytest.mark.parametrize("defect", [writes_at_the_next_site, reads_the_row_of_the_next_site, never_takes_the_last_site])
+@pytest.mark.parametrize(
+    "defect", [writes_at_the_next_site, reads_the_row_of_the_next_site, never_takes_the_last_site]
+)
 def test_an_off_by_one_site_is_caught(defect, name):
     case = CASES[name]
     assert one_step_p(plain.step, case) > P_VALUE
@@ -216,7 +220,9 @@ def residual_from_q(first, second, tokens, accept, residual):
 
 def residual_from_the_excess_of_p(first, second, tokens, accept, residual):
     partner = maximal_partner(first, second, tokens, accept, residual)
-    return torch.where(partner == tokens, tokens, maximal_partner(second, first, partner, torch.ones_like(accept), residual))
+    return torch.where(
+        partner == tokens, tokens, maximal_partner(second, first, partner, torch.ones_like(accept), residual)
+    )
 
 
 def never_accepts(first, second, tokens, accept, residual):
@@ -267,7 +273,9 @@ def test_different_sites_in_a_pair_are_caught_by_the_laws_agreement():
         moved = randomness.clone()
         moved[:, SITE] = (moved[:, SITE] + 0.5) % 1
         second, other = plain.step(model, plain.ChainState(state.second, state.temperature), moved)
-        return coupled.PairState(new.first, second.tokens, state.temperature), replace(info, second=other.drawn)
+        return coupled.PairState(new.first, second.tokens, state.temperature), replace(
+            info, second=other.drawn
+        )
 
     found = coupled_step_ps(own_sites, CASES["joint-3-4"])
     assert min(found["first"], found["second"]) > P_VALUE and found["agree"] < CAUGHT

@@ -25,7 +25,10 @@ def philox_by_hand(seed: int, chain: int, counter: int) -> list[int]:
     return words
 
 
-@pytest.mark.parametrize("seed, chain, step", [(0, 0, 0), (7, 3, 12), (2**64 - 1, 2**63, 5), (123456789, 0, 10**12), (1, 2**64 - 1, 2**32)])
+@pytest.mark.parametrize(
+    "seed, chain, step",
+    [(0, 0, 0), (7, 3, 12), (2**64 - 1, 2**63, 5), (123456789, 0, 10**12), (1, 2**64 - 1, 2**32)],
+)
 def test_blocks_are_philox_of_seed_chain_and_step(seed, chain, step):
     found = RandomStream(seed, [chain]).blocks(step, 3)[:, 0]
     for later in range(3):
@@ -52,7 +55,10 @@ def test_chunks_and_subsets_change_nothing(seed, chains, first, cuts, data):
     stream = RandomStream(seed, chains)
     whole = stream.blocks(first, 30)
     ends = [0, *sorted(cuts), 30]
-    assert torch.equal(torch.cat([stream.blocks(first + start, end - start) for start, end in itertools.pairwise(ends)]), whole)
+    assert torch.equal(
+        torch.cat([stream.blocks(first + start, end - start) for start, end in itertools.pairwise(ends)]),
+        whole,
+    )
     rows = data.draw(st.permutations(range(len(chains))))[: data.draw(st.integers(0, len(chains)))]
     some = stream.subset(rows)
     assert some.seed == seed and some.chains == tuple(chains[row] for row in rows)
@@ -80,7 +86,9 @@ def test_neighbouring_chains_steps_words_and_seeds_are_independent(bins):
     assert independence_p(blocks[:, ::2], blocks[:, 1::2], bins) > P_VALUE, "chains"
     assert independence_p(blocks[:-1:2], blocks[1::2], bins) > P_VALUE, "steps"
     for first, second in itertools.combinations(range(WORDS), 2):
-        assert independence_p(blocks[..., first], blocks[..., second], bins) > P_VALUE, f"words {first} and {second}"
+        assert independence_p(blocks[..., first], blocks[..., second], bins) > P_VALUE, (
+            f"words {first} and {second}"
+        )
     other = RandomStream(seed + 1, range(64)).blocks(0, 1025).numpy()
     assert independence_p(blocks, other, bins) > P_VALUE, "seeds"
     # The key is a pair: chain 1 under seed s is not chain 0 under seed s + 1.
@@ -117,4 +125,6 @@ def test_numbers_out_of_range_are_refused(seed, chain):
 def test_no_global_state_is_read_or_written():
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     RandomStream(1, range(4)).blocks(0, 10)
-    assert torch.equal(torch.get_rng_state(), torch_state) and np.array_equal(np.random.get_state()[1], numpy_state)
+    assert torch.equal(torch.get_rng_state(), torch_state) and np.array_equal(
+        np.random.get_state()[1], numpy_state
+    )

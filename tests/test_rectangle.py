@@ -14,7 +14,14 @@ from tiny_models import TinyModels, random_states
 from torch import Tensor
 
 from glauber_mlm.conditionals import Restricted
-from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.solvable import (
+    CurieWeiss,
+    DefectTable,
+    Ising,
+    Potts,
+    ProductMeasure,
+    RandomJoint,
+)
 from glauber_mlm.conditionals.stubs import Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
@@ -78,7 +85,11 @@ def by_definition(conditionals, rectangles: Rectangles) -> list[float]:
 
     values = []
     for x, i, j, a_new, b_new in zip(
-        *(part.tolist() for part in (rectangles.states, rectangles.i, rectangles.j, rectangles.a_new, rectangles.b_new)), strict=True
+        *(
+            part.tolist()
+            for part in (rectangles.states, rectangles.i, rectangles.j, rectangles.a_new, rectangles.b_new)
+        ),
+        strict=True,
     ):
         y, first = step(x, i, a_new)
         z, second = step(y, j, b_new)
@@ -106,7 +117,9 @@ def test_a_planted_defect_is_found_exactly(defect: float, corner: tuple[int, int
 def test_at_temperature_tau_the_defect_is_delta_over_tau(defect: float, temperature: float):
     zero, one = torch.tensor([0]), torch.tensor([1])
     rectangle = Rectangles(torch.tensor([[0, 0]]), zero, one, one, one)
-    assert float(defects(Tempered(DefectTable(defect), temperature), rectangle)) == pytest.approx(defect / temperature, rel=1e-9, abs=1e-11)
+    assert float(defects(Tempered(DefectTable(defect), temperature), rectangle)) == pytest.approx(
+        defect / temperature, rel=1e-9, abs=1e-11
+    )
 
 
 @pytest.mark.parametrize("alternatives", ["conditional", "top", "uniform"])
@@ -118,7 +131,9 @@ def test_a_joint_law_has_no_defect(name: str, alternatives: str):
         assert float(defects(Tempered(model, temperature), rectangles).abs().max()) < 1e-11
     # and the check can fail: conditionals tuned to two temperatures, by site, have none
     mixed = Tempered(model, 1.0)
-    mixed.logits = lambda states, sites: model.logits(states, sites) * torch.where(sites % 2 == 0, 1.0, 0.9)[:, None]
+    mixed.logits = lambda states, sites: (
+        model.logits(states, sites) * torch.where(sites % 2 == 0, 1.0, 0.9)[:, None]
+    )
     if name != "product":
         assert float(defects(mixed, rectangles).abs().max()) > 1e-3
 
@@ -157,14 +172,27 @@ def test_without_its_context_a_model_has_no_defect():
 
 def test_a_rectangle_costs_four_rows_at_the_right_corners():
     recording = Recording(RandomJoint(4, 3, seed=2))
-    rectangle = Rectangles(torch.tensor([[0, 1, 2, 0]]), torch.tensor([1]), torch.tensor([3]), torch.tensor([2]), torch.tensor([1]))
+    rectangle = Rectangles(
+        torch.tensor([[0, 1, 2, 0]]),
+        torch.tensor([1]),
+        torch.tensor([3]),
+        torch.tensor([2]),
+        torch.tensor([1]),
+    )
     defects(recording, rectangle)
-    assert sorted(recording.asked) == sorted([([0, 1, 2, 0], 1), ([0, 2, 2, 0], 3), ([0, 1, 2, 0], 3), ([0, 1, 2, 1], 1)])
+    assert sorted(recording.asked) == sorted(
+        [([0, 1, 2, 0], 1), ([0, 2, 2, 0], 3), ([0, 1, 2, 0], 3), ([0, 1, 2, 1], 1)]
+    )
 
 
 def test_corners_leave_the_states_alone():
-    rectangle = Rectangles(torch.tensor([[5, 6, 7]]), torch.tensor([2]), torch.tensor([0]), torch.tensor([1]), torch.tensor([2]))
-    assert [rectangle.corner(*new).tolist() for new in ((False, False), (True, False), (False, True), (True, True))] == [
+    rectangle = Rectangles(
+        torch.tensor([[5, 6, 7]]), torch.tensor([2]), torch.tensor([0]), torch.tensor([1]), torch.tensor([2])
+    )
+    assert [
+        rectangle.corner(*new).tolist()
+        for new in ((False, False), (True, False), (False, True), (True, True))
+    ] == [
         [[5, 6, 7]],
         [[5, 6, 1]],
         [[2, 6, 7]],
@@ -186,13 +214,22 @@ def test_defects_do_not_depend_on_the_batches():
 def test_a_token_that_cannot_stand_there_has_no_defect():
     model = Restricted(RandomJoint(3, 4, seed=4), allowed=[[0, 1], [0, 1], [0, 1]])
     zero, one = torch.zeros(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)
-    for states, new in ((torch.tensor([[0, 0, 0], [3, 0, 0]]), one), (torch.tensor([[0, 0, 0], [0, 0, 0]]), torch.tensor([1, 3]))):
+    for states, new in (
+        (torch.tensor([[0, 0, 0], [3, 0, 0]]), one),
+        (torch.tensor([[0, 0, 0], [0, 0, 0]]), torch.tensor([1, 3])),
+    ):
         with pytest.raises(UserError, match="rectangle 1 uses a token that may not be drawn"):
             defects(model, Rectangles(states, zero, one, new, one))
 
 
 @pytest.mark.parametrize(
-    ("value", "token", "reason"), [(math.nan, 0, "are NaN"), (math.nan, 3, "are NaN"), (math.inf, 3, r"are \+inf"), (-math.inf, None, "bar every")]
+    ("value", "token", "reason"),
+    [
+        (math.nan, 0, "are NaN"),
+        (math.nan, 3, "are NaN"),
+        (math.inf, 3, r"are \+inf"),
+        (-math.inf, None, "bar every"),
+    ],
 )
 def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None, reason: str):
     model, zero = RandomJoint(3, 4, seed=4), torch.zeros(4, dtype=torch.int64)
@@ -202,7 +239,12 @@ def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None
             defects(Faulty(model, None, 2, value, call=call, token=token), rectangles, batch=2)
     for alternatives in ("conditional", "top", "uniform"):
         with pytest.raises(UserError, match=f"rectangle [0-9]+: logits at site 2 {reason}"):
-            draw_rectangles(Faulty(model, None, 2, value, token=token), states_of(model, 40), seed=0, alternatives=alternatives)
+            draw_rectangles(
+                Faulty(model, None, 2, value, token=token),
+                states_of(model, 40),
+                seed=0,
+                alternatives=alternatives,
+            )
 
 
 # How rectangles are drawn.
@@ -211,11 +253,19 @@ def test_rows_that_are_no_conditionals_are_named(value: float, token: int | None
 @pytest.mark.parametrize("alternatives", ["conditional", "top", "uniform"])
 def test_alternatives_are_allowed_and_new(tiny: TinyModels, alternatives: str):
     for conditionals in (tiny.conditionals("bert"), RandomJoint(6, 3, seed=5)):
-        states = states_of(conditionals, 300) if isinstance(conditionals, RandomJoint) else random_states(conditionals, 300, seed=6)[0]
+        states = (
+            states_of(conditionals, 300)
+            if isinstance(conditionals, RandomJoint)
+            else random_states(conditionals, 300, seed=6)[0]
+        )
         kept = states.clone()
         rectangles = draw_rectangles(conditionals, states, seed=8, alternatives=alternatives)
         a, b = states.gather(1, rectangles.i[:, None])[:, 0], states.gather(1, rectangles.j[:, None])[:, 0]
-        assert bool((rectangles.i != rectangles.j).all()) and bool((rectangles.a_new != a).all()) and bool((rectangles.b_new != b).all())
+        assert (
+            bool((rectangles.i != rectangles.j).all())
+            and bool((rectangles.a_new != a).all())
+            and bool((rectangles.b_new != b).all())
+        )
         barred = torch.tensor(getattr(conditionals, "barred", []))
         assert not bool(torch.isin(torch.cat([rectangles.a_new, rectangles.b_new]), barred).any())
         assert torch.equal(rectangles.states, kept) and torch.equal(states, kept)
@@ -224,13 +274,20 @@ def test_alternatives_are_allowed_and_new(tiny: TinyModels, alternatives: str):
 def test_sites_are_the_same_for_all_protocols_and_draws_are_fixed_by_the_seed(tiny: TinyModels):
     conditionals = tiny.conditionals("bert")
     states, _ = random_states(conditionals, 80, seed=9)
-    drawn = {name: draw_rectangles(conditionals, states, seed=9, alternatives=name) for name in ("conditional", "top", "uniform")}
+    drawn = {
+        name: draw_rectangles(conditionals, states, seed=9, alternatives=name)
+        for name in ("conditional", "top", "uniform")
+    }
     for rectangles in drawn.values():
         assert torch.equal(rectangles.i, drawn["top"].i) and torch.equal(rectangles.j, drawn["top"].j)
     assert not torch.equal(drawn["conditional"].a_new, drawn["uniform"].a_new)
     again, other = (draw_rectangles(conditionals, states, seed=seed) for seed in (9, 10))
     first = drawn["conditional"]
-    assert torch.equal(again.a_new, first.a_new) and torch.equal(again.b_new, first.b_new) and torch.equal(again.i, first.i)
+    assert (
+        torch.equal(again.a_new, first.a_new)
+        and torch.equal(again.b_new, first.b_new)
+        and torch.equal(again.i, first.i)
+    )
     assert not torch.equal(other.i, first.i) and not torch.equal(other.a_new, first.a_new)
     fewer = draw_rectangles(conditionals, states[:30], seed=9)  # rectangle r has its own draws
     assert torch.equal(fewer.a_new, first.a_new[:30]) and torch.equal(fewer.j, first.j[:30])
@@ -266,7 +323,11 @@ def test_alternatives_have_the_law_they_claim(alternatives: str):
     model = Restricted(ProductMeasure(table), allowed=[[0, 1, 2, 3], [0, 1, 3], [1, 2, 3]])
     rectangles = draw_rectangles(model, torch.full((9000, 3), 3), seed=13, alternatives=alternatives)
     for site, tokens in ((0, [0, 1, 2]), (1, [0, 1]), (2, [1, 2])):  # without the token 3 that stands there
-        weights = np.exp(table[site, tokens].double().numpy()) if alternatives == "conditional" else np.ones(len(tokens))
+        weights = (
+            np.exp(table[site, tokens].double().numpy())
+            if alternatives == "conditional"
+            else np.ones(len(tokens))
+        )
         for sites, new in ((rectangles.i, rectangles.a_new), (rectangles.j, rectangles.b_new)):
             seen = new[sites == site].numpy()
             counts = [int((seen == token).sum()) for token in tokens]
@@ -283,7 +344,12 @@ def test_what_makes_no_rectangle_is_refused():
         draw_rectangles(model, states, seed=0, alternatives="argmax")
     for alternatives in ("conditional", "top", "uniform"):
         with pytest.raises(UserError, match="no second token"):
-            draw_rectangles(Restricted(model, allowed=[[0], [0], [0]]), torch.zeros(4, 3, dtype=torch.int64), seed=0, alternatives=alternatives)
+            draw_rectangles(
+                Restricted(model, allowed=[[0], [0], [0]]),
+                torch.zeros(4, 3, dtype=torch.int64),
+                seed=0,
+                alternatives=alternatives,
+            )
     for bad in (states[:, :2], states.float(), states + 3):
         with pytest.raises(UserError):
             draw_rectangles(model, bad, seed=0)
@@ -307,7 +373,9 @@ def test_the_control_shows_rounding_and_not_an_identity():
     place = 4 ** torch.arange(4, -1, -1)
     sizes: list[int] = []
 
-    def rounded(states: Tensor) -> Tensor:  # as a network would: the rounding depends on the place in the batch
+    def rounded(
+        states: Tensor,
+    ) -> Tensor:  # as a network would: the rounding depends on the place in the batch
         sizes.append(len(states))
         return log_mu[(states * place).sum(dim=1)] * (1 + 1e-7 * torch.arange(len(states)))
 
@@ -322,9 +390,13 @@ def test_the_control_follows_the_edges():
 
     def spy(states: Tensor) -> Tensor:
         calls.append(states)
-        return (states * torch.tensor([1.0, 10.0, 100.0])).sum(dim=1) ** 2  # not a law, but a function of the corner all the same
+        return (states * torch.tensor([1.0, 10.0, 100.0])).sum(
+            dim=1
+        ) ** 2  # not a law, but a function of the corner all the same
 
-    rectangle = Rectangles(torch.tensor([[1, 2, 3]]), torch.tensor([0]), torch.tensor([2]), torch.tensor([4]), torch.tensor([5]))
+    rectangle = Rectangles(
+        torch.tensor([[1, 2, 3]]), torch.tensor([0]), torch.tensor([2]), torch.tensor([4]), torch.tensor([5])
+    )
     assert float(joint_defects(spy, rectangle)) == pytest.approx(0, abs=1e-6)
     edges = [{tuple(state) for state in call.tolist()} for call in calls]
     x, y, w, z = (1, 2, 3), (4, 2, 3), (1, 2, 5), (4, 2, 5)

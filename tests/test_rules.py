@@ -41,7 +41,11 @@ def test_every_claim_has_a_rule_that_names_it():
     assert set(RULES) == set(CLAIMS)
     for claim, rule in RULES.items():
         assert inspect.getdoc(rule).startswith(f"{claim}: ")
-    public = {value for name, value in vars(rules).items() if inspect.isfunction(value) and value.__module__ == rules.__name__}
+    public = {
+        value
+        for name, value in vars(rules).items()
+        if inspect.isfunction(value) and value.__module__ == rules.__name__
+    }
     assert public == set(RULES.values())
 
 
@@ -64,7 +68,11 @@ def test_a_rule_gives_the_verdicts_that_its_words_name(claim: str):
         ("M3", rules.PAPER_WINDOW == (1.5, 2.0), "[1.5, 2]"),
         ("S1", IDENTITY_SHARE == 0.9, "at least 0.9 of the level of unrelated passages"),
         ("S2", inspect.signature(rules.traps).parameters["needed"].default == 100, "at least 100 steps"),
-        ("S2", inspect.signature(rules.traps).parameters["factor"].default == 10, "at least ten times the median stay"),
+        (
+            "S2",
+            inspect.signature(rules.traps).parameters["factor"].default == 10,
+            "at least ten times the median stay",
+        ),
     ],
 )
 def test_figures_are_those_of_the_words(claim: str, figure: bool, words: str):
@@ -92,7 +100,12 @@ def test_incompatible(low: float, high: float, floor: float, verdict: Verdict):
 
 @pytest.mark.parametrize(
     ("control", "rounding", "verdict"),
-    [([0.0, 0.0], 0.0, AGREES), ([1e-6, -2e-6], 2e-6, AGREES), ([1e-6, -2.1e-6], 2e-6, DISAGREES), ([0.0, math.nan], 1.0, DISAGREES)],
+    [
+        ([0.0, 0.0], 0.0, AGREES),
+        ([1e-6, -2e-6], 2e-6, AGREES),
+        ([1e-6, -2.1e-6], 2e-6, DISAGREES),
+        ([0.0, math.nan], 1.0, DISAGREES),
+    ],
 )
 def test_compatible(control: list[float], rounding: float, verdict: Verdict):
     assert rules.compatible(np.array(control), rounding) == verdict
@@ -130,7 +143,11 @@ def exact(*cases: tuple[float, float, float]) -> pd.DataFrame:
         (exact((1.0, 10, math.inf), (1.2, math.nan, math.inf)), NOT_RUN, 0),
         (exact(), NOT_RUN, 0),
         (exact((0.99, math.nan, 1e6)), VIOLATED, 1),  # beyond the search limit, and so beyond the bound
-        (exact((1 - 1e-14, math.nan, 2.0 * LONGEST_RESOLVED)), CLEAR, 1),  # nothing is known between the limit and the bound
+        (
+            exact((1 - 1e-14, math.nan, 2.0 * LONGEST_RESOLVED)),
+            CLEAR,
+            1,
+        ),  # nothing is known between the limit and the bound
     ],
 )
 def test_contraction(table: pd.DataFrame, verdict: Verdict, cases: int):
@@ -140,7 +157,10 @@ def test_contraction(table: pd.DataFrame, verdict: Verdict, cases: int):
 def test_contraction_takes_the_bound_of_the_theorem():
     bound = mixing_bound(0.5, 4)
     assert bound == math.ceil(4 / 0.5 * (math.log(4) + math.log(4)))
-    assert rules.contraction(exact((0.5, bound, bound)))[0] == CLEAR and rules.contraction(exact((0.5, bound + 1, bound)))[0] == VIOLATED
+    assert (
+        rules.contraction(exact((0.5, bound, bound)))[0] == CLEAR
+        and rules.contraction(exact((0.5, bound + 1, bound)))[0] == VIOLATED
+    )
 
 
 def test_margin_bound():
@@ -160,7 +180,13 @@ def test_margin_bound():
 
 @pytest.mark.parametrize(
     ("ratios", "verdict"),
-    [([], UNDECIDED), ([10.0, 500.0], AGREES), ([9.99, 500.0], UNDECIDED), ([2.0], UNDECIDED), ([1.99, 500.0], DISAGREES)],
+    [
+        ([], UNDECIDED),
+        ([10.0, 500.0], AGREES),
+        ([9.99, 500.0], UNDECIDED),
+        ([2.0], UNDECIDED),
+        ([1.99, 500.0], DISAGREES),
+    ],
 )
 def test_pessimistic(ratios: list[float], verdict: Verdict):
     assert rules.pessimistic(ratios) == verdict
@@ -173,7 +199,12 @@ def law(n_log_n: float, n: float, n_square: float) -> pd.DataFrame:
     return pd.DataFrame({"law": ["n log n", "n", "n^2", "n^a"], "p_value": [n_log_n, n, n_square, math.nan]})
 
 
-PASSES, RIVALS, ALL, NONE = law(0.025, 0.0249, 0.0), law(0.0249, 0.0, 0.025), law(0.5, 0.2, 0.0), law(0.0, 0.0, 0.0)
+PASSES, RIVALS, ALL, NONE = (
+    law(0.025, 0.0249, 0.0),
+    law(0.0249, 0.0, 0.025),
+    law(0.5, 0.2, 0.0),
+    law(0.0, 0.0, 0.0),
+)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +261,14 @@ def above(low: float | None) -> Crossing:
         ({8: inside(1.2, 1.3, 1.4), 16: inside(1.6, 1.7, 1.8)}, AGREES),
         ({16: inside(2.0, 2.1, 2.2), 8: inside(1.2, 1.3, 1.4)}, AGREES),  # in any order; the window is closed
         ({8: inside(1.0, 1.1, 1.2), 16: inside(1.3, 1.4, 1.5)}, AGREES),
-        ({8: inside(1.2, 1.3, 1.6), 16: inside(1.6, 1.7, 1.8)}, UNDECIDED),  # touching intervals do not say that it rises
-        ({8: inside(1.2, 1.3, 1.4), 12: inside(1.0, 1.1, 1.2), 16: inside(1.6, 1.7, 1.8)}, AGREES),  # smallest against largest
+        (
+            {8: inside(1.2, 1.3, 1.6), 16: inside(1.6, 1.7, 1.8)},
+            UNDECIDED,
+        ),  # touching intervals do not say that it rises
+        (
+            {8: inside(1.2, 1.3, 1.4), 12: inside(1.0, 1.1, 1.2), 16: inside(1.6, 1.7, 1.8)},
+            AGREES,
+        ),  # smallest against largest
         ({8: inside(1.6, 1.7, 1.8), 16: inside(2.1, 2.2, 2.4)}, UNDECIDED),  # rises, out of the window
         ({8: inside(1.6, 1.7, 1.8), 16: inside(1.2, 1.3, 1.4)}, DISAGREES),  # falls
         ({8: inside(0.4, 0.5, 0.6), 16: inside(0.7, 0.8, 0.9)}, DISAGREES),  # nowhere near
@@ -266,7 +303,12 @@ def test_transition(crossings: dict[int, Crossing], verdict: Verdict):
     ("places", "coherent", "long_enough", "verdict"),
     [
         ({0.5: "reached", 1.0: "below"}, {0.5: True, 1.0: False}, False, AGREES),
-        ({0.5: "reached", 1.0: "below"}, {0.5: False, 1.0: True}, True, UNDECIDED),  # not at one and the same temperature
+        (
+            {0.5: "reached", 1.0: "below"},
+            {0.5: False, 1.0: True},
+            True,
+            UNDECIDED,
+        ),  # not at one and the same temperature
         ({0.5: "between", 1.0: "below"}, {0.5: True, 1.0: True}, True, UNDECIDED),  # too few chains to tell
         ({0.5: "below", 1.0: "below"}, {0.5: True, 1.0: False}, True, DISAGREES),
         ({0.5: "below", 1.0: "below"}, {0.5: True, 1.0: False}, False, UNDECIDED),
@@ -291,7 +333,11 @@ def stays(*found: tuple[str, int, float]) -> pd.DataFrame:
         (stays(("perfect", 99, 50.0), ("approximate", 99, 50.0)), 999, UNDECIDED),
         (stays(), 1000, DISAGREES),
         (stays(), 999, UNDECIDED),
-        (stays(("perfect", 1000, 1.0)), 1000, UNDECIDED),  # held all the time: long, but not longer than its neighbours
+        (
+            stays(("perfect", 1000, 1.0)),
+            1000,
+            UNDECIDED,
+        ),  # held all the time: long, but not longer than its neighbours
     ],
 )
 def test_traps(table: pd.DataFrame, steps: int, verdict: Verdict):
@@ -299,7 +345,11 @@ def test_traps(table: pd.DataFrame, steps: int, verdict: Verdict):
 
 
 def drift(levels: dict[int, list[float]], temperature: float = 1.0) -> pd.DataFrame:
-    rows = [(level, temperature, state, ratio) for level, ratios in levels.items() for state, ratio in enumerate(ratios)]
+    rows = [
+        (level, temperature, state, ratio)
+        for level, ratios in levels.items()
+        for state, ratio in enumerate(ratios)
+    ]
     return pd.DataFrame(rows, columns=["level", "temperature", "state", "ratio"])
 
 
@@ -310,8 +360,14 @@ def drift(levels: dict[int, list[float]], temperature: float = 1.0) -> pd.DataFr
         ({1: [0.1, 0.2], 2: [1.5, 2.0], 3: [3.0, 1.0]}, (UNDECIDED, [2], 1.5)),  # 1 is not above 1
         ({1: [1.5, 2.0], 2: [0.5, 2.0], 3: [1.2, 4.0]}, (UNDECIDED, [1], 1.5)),  # not neighbours
         ({1: [1.5, 2.0], 3: [1.2, 4.0]}, (UNDECIDED, [1], 1.5)),  # neighbours in the list, not in N
-        ({4: [5.0], 1: [2.0], 2: [3.0], 3: [4.0]}, (AGREES, [1, 2, 3, 4], 2.0)),  # by level, in whatever order
-        ({1: [2.0], 2: [3.0], 3: [0.1], 4: [1.1], 5: [1.2], 6: [1.3]}, (AGREES, [4, 5, 6], 1.1)),  # the longest run, not the steepest
+        (
+            {4: [5.0], 1: [2.0], 2: [3.0], 3: [4.0]},
+            (AGREES, [1, 2, 3, 4], 2.0),
+        ),  # by level, in whatever order
+        (
+            {1: [2.0], 2: [3.0], 3: [0.1], 4: [1.1], 5: [1.2], 6: [1.3]},
+            (AGREES, [4, 5, 6], 1.1),
+        ),  # the longest run, not the steepest
         ({1: [2.0], 2: [3.0], 4: [2.5], 5: [2.5]}, (AGREES, [4, 5], 2.5)),  # of two as long, the steepest
         ({0: [math.inf], 1: [2.0]}, (UNDECIDED, [1], 2.0)),  # without "!" none can be lost
         ({1: [math.inf, 2.0], 2: [math.inf, math.inf]}, (AGREES, [1, 2], 2.0)),
@@ -335,7 +391,13 @@ def test_drift_upwards_does_not_join_temperatures():
 
 def visits(count: int, share: float, entries: float, returning: int, ending: int) -> pd.DataFrame:
     first = np.arange(count)
-    columns = {"share": share, "entries": entries, "returns": (first < returning).astype(int), "ends_inside": first < ending, "visited": share > 0}
+    columns = {
+        "share": share,
+        "entries": entries,
+        "returns": (first < returning).astype(int),
+        "ends_inside": first < ending,
+        "visited": share > 0,
+    }
     return pd.DataFrame({"passage": first, **columns})
 
 
@@ -343,24 +405,70 @@ def visits(count: int, share: float, entries: float, returning: int, ending: int
     ("table", "share", "base", "shuffled", "verdict"),
     [
         (visits(40, 0.2, 1.5, 10, 8), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05), AGREES),
-        (visits(40, 0.2, 1.5, 10, 8), (0.2, 0.15, 0.3), (0.1, 0.0, 0.15), (0.02, 0.0, 0.05), UNDECIDED),  # not above the one null: not significant, no more
-        (visits(40, 0.2, 1.5, 10, 8), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.25, 0.2, 0.35), UNDECIDED),  # nor above the other, though below its estimate
-        (visits(40, 0.2, 1.5, 10, 8), (0.2, 0.15, 0.3), (0.31, 0.2, 0.4), (0.4, 0.2, 0.5), DISAGREES),  # below both estimates
-        (visits(40, 0.2, 1.5, 10, 8), (0.2, 0.15, 0.3), (0.3, 0.2, 0.4), (0.4, 0.2, 0.5), UNDECIDED),  # at one
-        (visits(40, 0.2, 1.0, 10, 8), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05), UNDECIDED),  # entered once, not more
+        (
+            visits(40, 0.2, 1.5, 10, 8),
+            (0.2, 0.15, 0.3),
+            (0.1, 0.0, 0.15),
+            (0.02, 0.0, 0.05),
+            UNDECIDED,
+        ),  # not above the one null: not significant, no more
+        (
+            visits(40, 0.2, 1.5, 10, 8),
+            (0.2, 0.15, 0.3),
+            (0.05, 0.0, 0.1),
+            (0.25, 0.2, 0.35),
+            UNDECIDED,
+        ),  # nor above the other, though below its estimate
+        (
+            visits(40, 0.2, 1.5, 10, 8),
+            (0.2, 0.15, 0.3),
+            (0.31, 0.2, 0.4),
+            (0.4, 0.2, 0.5),
+            DISAGREES,
+        ),  # below both estimates
+        (
+            visits(40, 0.2, 1.5, 10, 8),
+            (0.2, 0.15, 0.3),
+            (0.3, 0.2, 0.4),
+            (0.4, 0.2, 0.5),
+            UNDECIDED,
+        ),  # at one
+        (
+            visits(40, 0.2, 1.0, 10, 8),
+            (0.2, 0.15, 0.3),
+            (0.05, 0.0, 0.1),
+            (0.02, 0.0, 0.05),
+            UNDECIDED,
+        ),  # entered once, not more
         (visits(40, 0.2, 1.5, 0, 8), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05), UNDECIDED),
-        (visits(40, 0.2, 1.5, 10, 14), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05), AGREES),  # 0.35, within 0.2 + 2 x 0.076
+        (
+            visits(40, 0.2, 1.5, 10, 14),
+            (0.2, 0.15, 0.3),
+            (0.05, 0.0, 0.1),
+            (0.02, 0.0, 0.05),
+            AGREES,
+        ),  # 0.35, within 0.2 + 2 x 0.076
         (visits(40, 0.2, 1.5, 10, 15), (0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05), UNDECIDED),
-        (visits(40, 0.0, 0.0, 0, 0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.1), (0.0, 0.0, 0.05), DISAGREES),  # nobody visits
+        (
+            visits(40, 0.0, 0.0, 0, 0),
+            (0.0, 0.0, 0.0),
+            (0.0, 0.0, 0.1),
+            (0.0, 0.0, 0.05),
+            DISAGREES,
+        ),  # nobody visits
     ],
 )
 def test_recurrent(table: pd.DataFrame, share: tuple, base: tuple, shuffled: tuple, verdict: Verdict):
     assert rules.recurrent(table, share, base, shuffled, True) == verdict
-    assert rules.recurrent(table, share, base, shuffled, False) == (UNDECIDED if verdict == DISAGREES else verdict)
+    assert rules.recurrent(table, share, base, shuffled, False) == (
+        UNDECIDED if verdict == DISAGREES else verdict
+    )
 
 
 def test_chains_of_one_start_count_once_where_ends_are_judged():
     table, found = visits(40, 0.2, 1.5, 10, 15), ((0.2, 0.15, 0.3), (0.05, 0.0, 0.1), (0.02, 0.0, 0.05))
     assert rules.recurrent(table, *found, True) == UNDECIDED
-    assert rules.recurrent(table.assign(passage=table["passage"] // 10), *found, True) == AGREES  # as many starts as four: nothing is significant
+    assert (
+        rules.recurrent(table.assign(passage=table["passage"] // 10), *found, True) == AGREES
+    )  # as many starts as four: nothing is significant
     assert rules.recurrent(table.assign(passage=0), *found, True) == UNDECIDED  # one start tells nothing

@@ -13,13 +13,23 @@ from glauber_mlm.conditionals.stubs import RareToken
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import _draw_one
-from glauber_mlm.kernels.sampling import SMALLEST_TEMPERATURE, check_temperatures, draw, maximal_partner, prepare, probability, total_variation
+from glauber_mlm.kernels.sampling import (
+    SMALLEST_TEMPERATURE,
+    check_temperatures,
+    draw,
+    maximal_partner,
+    prepare,
+    probability,
+    total_variation,
+)
 from glauber_mlm.randomness import RandomStream
 
 BELOW_ONE = 1 - 2.0**-53
 GRID = 2000
 MIDPOINTS = (torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID
-UNIFORM = st.one_of(st.sampled_from([0.0, BELOW_ONE, 5e-324, 2.0**-53]), st.integers(0, 2**53 - 1).map(lambda k: k * 2.0**-53))
+UNIFORM = st.one_of(
+    st.sampled_from([0.0, BELOW_ONE, 5e-324, 2.0**-53]), st.integers(0, 2**53 - 1).map(lambda k: k * 2.0**-53)
+)
 TEMPERATURE = st.sampled_from([0.0, 1e-30, 1e-3, 0.05, 0.7, 1.0, 2.5, 1e3, 1e30])
 LOGIT = st.one_of(st.floats(-30, 30), st.just(-math.inf), st.sampled_from([0.0, -100.0, -1e4]))
 
@@ -29,9 +39,15 @@ def rows(draw_from, largest=12):
     """A row of logits with at least one finite entry, possibly spread over blocks by barred tokens."""
     logits = draw_from(st.lists(LOGIT, min_size=2, max_size=largest))
     assume(any(math.isfinite(value) for value in logits))
-    row = torch.full((draw_from(st.sampled_from([len(logits), 128, 129, 300])),), -math.inf, dtype=draw_from(st.sampled_from([torch.float32, torch.float64])))
+    row = torch.full(
+        (draw_from(st.sampled_from([len(logits), 128, 129, 300])),),
+        -math.inf,
+        dtype=draw_from(st.sampled_from([torch.float32, torch.float64])),
+    )
     places = (
-        draw_from(st.lists(st.integers(0, len(row) - 1), min_size=len(logits), max_size=len(logits), unique=True))
+        draw_from(
+            st.lists(st.integers(0, len(row) - 1), min_size=len(logits), max_size=len(logits), unique=True)
+        )
         if len(row) > len(logits)
         else range(len(row))
     )
@@ -83,7 +99,15 @@ def test_probabilities_are_those_of_the_softmax(row, temperature):
 @st.composite
 def two_rows(draw_from):
     first = draw_from(rows())
-    values = draw_from(st.lists(st.one_of(st.floats(-5, 5), st.just(-math.inf)), min_size=len(first), max_size=len(first))) if len(first) < 128 else None
+    values = (
+        draw_from(
+            st.lists(
+                st.one_of(st.floats(-5, 5), st.just(-math.inf)), min_size=len(first), max_size=len(first)
+            )
+        )
+        if len(first) < 128
+        else None
+    )
     second = first.flip(0) if values is None else first + torch.tensor(values, dtype=first.dtype)
     assume(bool(torch.isfinite(second).any()))
     return first, second
@@ -121,7 +145,12 @@ def test_the_partner_is_maximal_and_has_the_law_q(pair, temperature):
     law = np.zeros_like(q)
     for token in np.nonzero(p > 1e-6)[0].tolist():
         tokens = torch.full((GRID,), token)
-        kept = (maximal_partner(first, second, tokens, MIDPOINTS, torch.full_like(MIDPOINTS, 0.5)) == token).double().mean().item()
+        kept = (
+            (maximal_partner(first, second, tokens, MIDPOINTS, torch.full_like(MIDPOINTS, 0.5)) == token)
+            .double()
+            .mean()
+            .item()
+        )
         assert kept == pytest.approx(min(1.0, q[token] / p[token]), abs=1.01 / GRID + 1e-5)
         law[token] += p[token] * min(1.0, q[token] / p[token])
         if kept < 1 - 2 / GRID:
@@ -134,16 +163,31 @@ def test_the_partner_is_maximal_and_has_the_law_q(pair, temperature):
 
 def test_an_excess_below_rounding_keeps_the_token():
     """A refusal that finds no positive part to draw from: laws that are equal up to rounding share the token."""
-    first, second = weights_of(torch.tensor([0.0, 0.0], dtype=torch.float64), 1.0), weights_of(torch.tensor([0.0, 0.0], dtype=torch.float64), 1.0)
+    first, second = (
+        weights_of(torch.tensor([0.0, 0.0], dtype=torch.float64), 1.0),
+        weights_of(torch.tensor([0.0, 0.0], dtype=torch.float64), 1.0),
+    )
     second.values[0, 0] = 1 - 2.0**-52  # the total is left as it was: q <= p everywhere
     token = torch.tensor([0])
-    assert torch.equal(maximal_partner(first, second, token, torch.tensor([BELOW_ONE], dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64)), token)
+    assert torch.equal(
+        maximal_partner(
+            first,
+            second,
+            token,
+            torch.tensor([BELOW_ONE], dtype=torch.float64),
+            torch.tensor([0.3], dtype=torch.float64),
+        ),
+        token,
+    )
 
 
 # --- temperatures -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [-1.0, -1e-300, math.nan, math.inf, -math.inf, 5e-324, 1e-310, 1e-45, SMALLEST_TEMPERATURE * 0.999])
+@pytest.mark.parametrize(
+    "value",
+    [-1.0, -1e-300, math.nan, math.inf, -math.inf, 5e-324, 1e-310, 1e-45, SMALLEST_TEMPERATURE * 0.999],
+)
 def test_meaningless_temperatures_are_refused(value):
     with pytest.raises(UserError, match="temperature .* is refused; allowed are 0"):
         check_temperatures(value, 3)
@@ -177,7 +221,13 @@ def test_temperature_zero_takes_the_lowest_id_among_ties(device, dtype):
     weights = prepare(logits, temperature)
     assert bool(weights.usable.all())
     for uniform in (0.0, 0.5, BELOW_ONE):
-        assert draw(weights, torch.full((5,), uniform, dtype=torch.float64, device=device)).tolist() == [7, 129, 131, 0, 0]
+        assert draw(weights, torch.full((5,), uniform, dtype=torch.float64, device=device)).tolist() == [
+            7,
+            129,
+            131,
+            0,
+            0,
+        ]
 
 
 def test_rows_of_one_batch_have_their_own_temperatures():
@@ -204,7 +254,12 @@ def test_rows_that_mean_nothing_are_not_usable(temperature, bad):
     logits[0, 150] = bad
     logits[1] = -math.inf
     logits[2, 1:] = -math.inf
-    assert prepare(logits, torch.full((4,), temperature, dtype=torch.float64)).usable.tolist() == [False, False, True, True]
+    assert prepare(logits, torch.full((4,), temperature, dtype=torch.float64)).usable.tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 # --- small probabilities ----------------------------------------------------------------------------------------------
@@ -216,7 +271,10 @@ def test_rows_that_mean_nothing_are_not_usable(temperature, bad):
 def test_a_token_of_probability_1e_minus_7_has_its_interval(token, dtype, device):
     vocabulary, rare = 30_000, 1e-7
     model = RareToken(1, vocabulary, token, rare, dtype, device)
-    weights = prepare(model.logits(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)), torch.ones(1, dtype=torch.float64, device=device))
+    weights = prepare(
+        model.logits(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)),
+        torch.ones(1, dtype=torch.float64, device=device),
+    )
     other = (1 - rare) / (vocabulary - 1)
     low = token * other
     inside = [low + rare * share for share in (0.02, 0.3, 0.5, 0.98)]
@@ -226,7 +284,9 @@ def test_a_token_of_probability_1e_minus_7_has_its_interval(token, dtype, device
         return int(draw(weights, torch.tensor([uniform], dtype=torch.float64, device=device)))
 
     assert [drawn(uniform) for uniform in inside] == [token] * 4
-    assert [drawn(uniform) for uniform, expected in around if 0 <= uniform < 1] == [expected for uniform, expected in around if 0 <= uniform < 1]
+    assert [drawn(uniform) for uniform, expected in around if 0 <= uniform < 1] == [
+        expected for uniform, expected in around if 0 <= uniform < 1
+    ]
     host = (weights.values[0].cpu().numpy(), weights.blocks[0].cpu().numpy())
     assert [_draw_one(host, uniform) for uniform in inside] == [token] * 4
 
@@ -244,7 +304,9 @@ def test_a_wide_row_is_drawn_at_its_law(device):
     temperature = torch.ones(200, dtype=torch.float64, device=device)
     counts = np.zeros(30_000)
     for block in RandomStream(seed_of("wide row"), range(200)).blocks(0, 50, device):
-        counts += np.bincount(draw(prepare(row.expand(200, -1), temperature), block[:, 1]).cpu().numpy(), minlength=30_000)
+        counts += np.bincount(
+            draw(prepare(row.expand(200, -1), temperature), block[:, 1]).cpu().numpy(), minlength=30_000
+        )
     assert chi_square_p(counts, law_of(row.cpu(), 1.0)) > P_VALUE
 
 

@@ -11,9 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.semantics import cosine_distance, drift, null_share, pca_plane, recurrence, semantic_hitting_time, unrelated_level
+from glauber_mlm.observables.semantics import (
+    cosine_distance,
+    drift,
+    null_share,
+    pca_plane,
+    recurrence,
+    semantic_hitting_time,
+    unrelated_level,
+)
 from glauber_mlm.observables.survival import wilson_interval
-from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
+from glauber_mlm.observables.topics import (
+    NONE_OF_THESE,
+    TopicScorer,
+    accuracy_table,
+    cross_validated_probabilities,
+)
 from glauber_mlm.passages import load_passages, pick
 
 
@@ -29,17 +42,24 @@ def test_the_shipped_passages():
     topics = Counter(passage.topic for passage in passages)
     assert len(passages) >= 96 and len(topics) >= 6 and set(topics.values()) == {16}
     assert {"health", "sports", "food", "politics", "science", "history"} <= set(topics)
-    assert len({passage.id for passage in passages}) == len({passage.text for passage in passages}) == len(passages)
+    assert (
+        len({passage.id for passage in passages})
+        == len({passage.text for passage in passages})
+        == len(passages)
+    )
     for passage in passages:
         assert 40 <= len(passage.text.split()) <= 80, passage.id
-        assert passage.text.isascii() and passage.text.endswith(".") and passage.question.isascii(), passage.id
+        assert passage.text.isascii() and passage.text.endswith(".") and passage.question.isascii(), (
+            passage.id
+        )
         assert passage.id.startswith(passage.topic), passage.id
 
 
 def test_only_politics_is_political():
     """Chains from the other topics are meant to start outside the political region."""
     words = re.compile(
-        r"\b(government|parliament\w*|election\w*|president\w*|minister\w*|voters?|votes?|politic\w*|senat\w*|congress|legislat\w*)\b", re.IGNORECASE
+        r"\b(government|parliament\w*|election\w*|president\w*|minister\w*|voters?|votes?|politic\w*|senat\w*|congress|legislat\w*)\b",
+        re.IGNORECASE,
     )
     political = [passage.topic for passage in load_passages() if words.search(passage.text)]
     assert set(political) == {"politics"} and len(political) >= 14
@@ -62,7 +82,9 @@ def test_pick_is_balanced_nested_and_reproducible():
     assert drawn == pick(passages, 25, 7) and drawn[:9] == pick(passages, 9, 7)
     assert drawn != pick(passages, 25, 8)
     assert all(a.topic != b.topic for a, b in zip(drawn, drawn[1:], strict=False))
-    assert sorted(passage.id for passage in pick(passages, len(passages), 1)) == sorted(passage.id for passage in passages)
+    assert sorted(passage.id for passage in pick(passages, len(passages), 1)) == sorted(
+        passage.id for passage in passages
+    )
     assert pick(passages, 0, 1) == pick([], 0, 1) == []
     for count in (-1, len(passages) + 1):
         with pytest.raises(UserError):
@@ -90,7 +112,9 @@ def test_cosine_distance():
 
 def test_drift():
     angles = np.array([[0, 60, 90], [10, 10, 190]]) * math.pi / 180
-    np.testing.assert_allclose(drift(np.stack([np.cos(angles), np.sin(angles)], axis=-1)), [[0, 0.5, 1], [0, 0, 2]], atol=1e-12)
+    np.testing.assert_allclose(
+        drift(np.stack([np.cos(angles), np.sin(angles)], axis=-1)), [[0, 0.5, 1], [0, 0, 2]], atol=1e-12
+    )
     with pytest.raises(UserError):
         drift(np.ones((3, 4)))
 
@@ -110,7 +134,10 @@ def test_unrelated_level_by_hand():
 def test_unrelated_level_error_is_that_of_the_mean_over_samples():
     """The jackknife error against the spread over fresh samples of passages; the naive error over pairs is several times too small."""
     generator, labels = philox(3), np.repeat(["a", "b", "c"], 12)
-    estimates = [unrelated_level(unit(generator.standard_normal((36, 5)) + [0.8, 0, 0, 0, 0]), labels) for _ in range(300)]
+    estimates = [
+        unrelated_level(unit(generator.standard_normal((36, 5)) + [0.8, 0, 0, 0, 0]), labels)
+        for _ in range(300)
+    ]
     spread = np.std([mean for mean, _ in estimates], ddof=1)
     assert np.mean([error for _, error in estimates]) == pytest.approx(spread, rel=0.2)
 
@@ -139,8 +166,12 @@ def test_hitting_time_interval():
     assert few.low <= exact <= few.high and many.low - 10 <= exact <= many.high + 10
     assert many.high - many.low < few.high - few.low
     noisy = ensemble(20)
-    assert semantic_hitting_time(noisy, times, 0.8, seed=1) == semantic_hitting_time(noisy, times, 0.8, seed=1)
-    certain, doubtful = (semantic_hitting_time(noisy, times, 0.8, seed=1, level_error=error) for error in (0.0, 0.1))
+    assert semantic_hitting_time(noisy, times, 0.8, seed=1) == semantic_hitting_time(
+        noisy, times, 0.8, seed=1
+    )
+    certain, doubtful = (
+        semantic_hitting_time(noisy, times, 0.8, seed=1, level_error=error) for error in (0.0, 0.1)
+    )
     assert doubtful.high is None or doubtful.high - doubtful.low > certain.high - certain.low
     never = semantic_hitting_time(noisy, times, 1.5)
     assert (never.time, never.low, never.high, never.reached) == (None, None, None, 0.0)
@@ -151,7 +182,9 @@ def test_hitting_time_interval():
 # Topics
 
 
-def labelled(generator: np.random.Generator, each: int, noise: float) -> tuple[np.ndarray, list[str], np.ndarray]:
+def labelled(
+    generator: np.random.Generator, each: int, noise: float
+) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Texts about three directions of twelve, and texts about none of them."""
     labels = [topic for topic in ("food", "politics", "sports") for _ in range(each)]
     centres = np.eye(12)[[("food", "politics", "sports").index(label) for label in labels]]
@@ -170,12 +203,19 @@ def test_topic_scorer():
     values, labels, nothing = labelled(generator, 30, 0.15)
     assert scorer.predict_proba(values.reshape(3, 30, 12)).shape == (3, 30, 4)
     np.testing.assert_allclose(scorer.predict_proba(values).sum(axis=-1), 1)
-    report = scorer.accuracy_report(np.concatenate([values, nothing]), labels + [NONE_OF_THESE] * 60).set_index("label")
+    report = scorer.accuracy_report(
+        np.concatenate([values, nothing]), labels + [NONE_OF_THESE] * 60
+    ).set_index("label")
     assert report.loc["all", "accuracy"] > 0.95 and report.loc["all", "texts"] == 150
     assert report.loc[NONE_OF_THESE, "accuracy"] > 0.9
     right = int(report.loc["food", "correct"])
     assert tuple(report.loc["food", ["low", "high"]]) == pytest.approx(wilson_interval(right, 30))
-    assert scorer.score(values, "politics")[30:60].mean() > 0.7 > 0.2 > scorer.score(values, "politics")[:30].mean()
+    assert (
+        scorer.score(values, "politics")[30:60].mean()
+        > 0.7
+        > 0.2
+        > scorer.score(values, "politics")[:30].mean()
+    )
     again = TopicScorer().fit(*labelled(philox(5), 20, 0.15))
     np.testing.assert_array_equal(again.predict_proba(values), scorer.predict_proba(values))
     with pytest.raises(UserError, match="politics"):
@@ -189,11 +229,15 @@ def test_topic_scorer():
 
 
 def test_accuracy_counts_passages_where_texts_share_them():
-    table = accuracy_table(["a"] * 8 + ["b"] * 4, ["a"] * 12, groups=[f"p{place // 4}" for place in range(12)]).set_index("label")
+    table = accuracy_table(
+        ["a"] * 8 + ["b"] * 4, ["a"] * 12, groups=[f"p{place // 4}" for place in range(12)]
+    ).set_index("label")
     assert (table.loc["a", "texts"], table.loc["a", "passages"], table.loc["a", "correct"]) == (12, 3, 8)
     assert tuple(table.loc["a", ["low", "high"]]) == pytest.approx(wilson_interval(2, 3))
     uneven = accuracy_table(["a", "a", "b"], ["a"] * 3, groups=["p", "p", "q"]).set_index("label").loc["a"]
-    assert uneven["low"] == pytest.approx(wilson_interval(1, 2)[0]) and uneven["high"] == pytest.approx(wilson_interval(2, 2)[1])
+    assert uneven["low"] == pytest.approx(wilson_interval(1, 2)[0]) and uneven["high"] == pytest.approx(
+        wilson_interval(2, 2)[1]
+    )
     with pytest.raises(UserError):
         accuracy_table(["a"], ["a", "b"])
 
@@ -211,21 +255,32 @@ def test_cross_validation_holds_out_whole_passages():
     generator, passages, copies = philox(6), 40, 4
     own = unit(generator.standard_normal((passages, 60)))
     values = unit(np.repeat(own, copies, axis=0) + 0.05 * generator.standard_normal((passages * copies, 60)))
-    labels = np.repeat([("a", "b", NONE_OF_THESE)[code] for code in generator.integers(0, 3, passages)], copies).tolist()
+    labels = np.repeat(
+        [("a", "b", NONE_OF_THESE)[code] for code in generator.integers(0, 3, passages)], copies
+    ).tolist()
     groups = np.repeat([f"p{place}" for place in range(passages)], copies).tolist()
     honest = cross_validated(values, labels, groups, strength=1000).loc["all"]
-    leaking = cross_validated(values, labels, [str(place) for place in range(len(values))], strength=1000).loc["all"]
+    leaking = cross_validated(
+        values, labels, [str(place) for place in range(len(values))], strength=1000
+    ).loc["all"]
     assert honest["low"] < 1 / 3 < honest["high"] < 0.75 and honest["passages"] == passages
     assert leaking["accuracy"] > 0.95
 
 
 def test_texts_that_are_only_scored_are_not_trained_on():
     values, labels, nothing = labelled(philox(9), 8, 0.1)
-    everything, names = np.concatenate([values, nothing, values]), labels + [NONE_OF_THESE] * (len(nothing) + len(values))
-    groups = [str(place) for place in range(len(values) + len(nothing))] + [str(place) for place in range(len(values))]
+    everything, names = (
+        np.concatenate([values, nothing, values]),
+        labels + [NONE_OF_THESE] * (len(nothing) + len(values)),
+    )
+    groups = [str(place) for place in range(len(values) + len(nothing))] + [
+        str(place) for place in range(len(values))
+    ]
     trained = np.arange(len(names)) < len(values) + len(nothing)
     found = cross_validated_probabilities(everything, names, groups, trained)
-    assert found[~trained] == pytest.approx(found[: len(values)])  # the same text in the same fold; trained on as none of these it would read so
+    assert found[~trained] == pytest.approx(
+        found[: len(values)]
+    )  # the same text in the same fold; trained on as none of these it would read so
     assert (found[~trained].argmax(axis=1) < 3).all()
 
 
@@ -268,7 +323,11 @@ def test_a_lower_exit_joins_visits_of_a_hovering_score():
     scores = np.array([[0.4, 0.6, 0.45, 0.6, 0.45, 0.1, 0.45]])
     assert recurrence(scores, 0.5)["entries"].item() == 2
     joined = recurrence(scores, 0.5, exit_threshold=0.3)
-    assert joined["entries"].item() == 1 and joined["share"].item() == pytest.approx(2 / 7) and not joined["ends_inside"].item()
+    assert (
+        joined["entries"].item() == 1
+        and joined["share"].item() == pytest.approx(2 / 7)
+        and not joined["ends_inside"].item()
+    )
     for arguments in ({"exit_threshold": 0.6}, {"tail": 0.0}):
         with pytest.raises(UserError):
             recurrence(scores, 0.5, **arguments)
@@ -287,7 +346,12 @@ def test_recurrence_against_a_plain_loop(scores, threshold, ratio):
             returns += before
         inside, before = now, before or now
     row = recurrence([scores], threshold, leave).iloc[0]
-    assert (row["entries"], row["returns"], row["visited"], row["ends_inside"]) == (entries, returns, before, scores[-1] > threshold)
+    assert (row["entries"], row["returns"], row["visited"], row["ends_inside"]) == (
+        entries,
+        returns,
+        before,
+        scores[-1] > threshold,
+    )
     assert row["share"] == pytest.approx(np.mean(np.array(scores) > threshold))
 
 

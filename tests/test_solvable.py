@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.conditionals import Conditionals, Restricted, solvable
-from glauber_mlm.conditionals.solvable import CurieWeiss, DefectTable, Ising, Potts, ProductMeasure, RandomJoint
+from glauber_mlm.conditionals.solvable import (
+    CurieWeiss,
+    DefectTable,
+    Ising,
+    Potts,
+    ProductMeasure,
+    RandomJoint,
+)
 from glauber_mlm.conditionals.stubs import Counting, Faulty, MaskLover, PlantedMargins, RareToken
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.exact import transition_matrix
@@ -44,7 +51,9 @@ def worst_against_joint(model, temperature: float) -> float:
     ours = torch.log_softmax(model.logits(states, sites) / temperature, dim=1).tolist()
     worst = 0.0
     for state, site, row in zip(states.tolist(), sites.tolist(), ours, strict=True):
-        joint = np.array([law[tuple(state[:site] + [token] + state[site + 1 :])] for token in range(model.vocabulary)])
+        joint = np.array(
+            [law[tuple(state[:site] + [token] + state[site + 1 :])] for token in range(model.vocabulary)]
+        )
         worst = max(worst, float(np.abs(joint - np.logaddexp.reduce(joint) - row).max()))
     return worst
 
@@ -100,10 +109,17 @@ def test_ising_cycle_against_the_transfer_matrix(coupling, field, temperature):
     transfer = np.exp((coupling * np.outer(spin, spin) + field * (spin[:, None] + spin) / 2) / temperature)
     model = Ising("cycle", n, coupling, field)
     spins = 2 * model.states().double() - 1
-    assert float(torch.logsumexp(model.log_weights(model.states()) / temperature, 0)) == pytest.approx(np.log(np.trace(np.linalg.matrix_power(transfer, n))))
+    assert float(torch.logsumexp(model.log_weights(model.states()) / temperature, 0)) == pytest.approx(
+        np.log(np.trace(np.linalg.matrix_power(transfer, n)))
+    )
     law = model.log_mu(temperature).exp()
     for apart in range(1, n):
-        parts = (np.diag(spin), np.linalg.matrix_power(transfer, apart), np.diag(spin), np.linalg.matrix_power(transfer, n - apart))
+        parts = (
+            np.diag(spin),
+            np.linalg.matrix_power(transfer, apart),
+            np.diag(spin),
+            np.linalg.matrix_power(transfer, n - apart),
+        )
         expected = np.trace(np.linalg.multi_dot(parts)) / np.trace(np.linalg.matrix_power(transfer, n))
         assert float((law * spins[:, 0] * spins[:, apart]).sum()) == pytest.approx(expected, abs=1e-12)
 
@@ -114,7 +130,11 @@ def test_ising_torus_energy_is_the_sum_over_edges():
     states = model.states()[:: 2**4 + 1]
     for state, weight in zip(states.tolist(), model.log_weights(states).tolist(), strict=True):
         spin = np.array(state).reshape(size, size) * 2 - 1
-        edges = sum(spin[r, c] * (spin[(r + 1) % size, c] + spin[r, (c + 1) % size]) for r in range(size) for c in range(size))
+        edges = sum(
+            spin[r, c] * (spin[(r + 1) % size, c] + spin[r, (c + 1) % size])
+            for r in range(size)
+            for c in range(size)
+        )
         assert weight == pytest.approx(coupling * edges + field * spin.sum())
 
 
@@ -122,7 +142,11 @@ def test_potts_of_two_colours_is_ising_of_half_the_coupling():
     ising, potts = Ising("cycle", 6, coupling=0.45), Potts(6, 2, coupling=0.9)
     assert torch.allclose(ising.log_mu(0.8), potts.log_mu(0.8), atol=1e-13)
     states, sites = all_pairs(ising)
-    assert torch.allclose(torch.log_softmax(ising.logits(states, sites), 1), torch.log_softmax(potts.logits(states, sites), 1), atol=1e-13)
+    assert torch.allclose(
+        torch.log_softmax(ising.logits(states, sites), 1),
+        torch.log_softmax(potts.logits(states, sites), 1),
+        atol=1e-13,
+    )
 
 
 def test_curie_weiss_logits_at_a_length_that_nobody_can_enumerate():
@@ -157,7 +181,10 @@ def test_magnetisation_chain_at_128_sites():
     flow = stationary[:, None] * lumped
     assert np.abs(flow - flow.T).max() < 1e-15
     # Below tau_c the law has two peaks, above it one.
-    peaks = [np.sum(np.diff(np.sign(np.diff(CurieWeiss(128).magnetisation_chain(tau)[1]))) < 0) for tau in (0.8, 1.2)]
+    peaks = [
+        np.sum(np.diff(np.sign(np.diff(CurieWeiss(128).magnetisation_chain(tau)[1]))) < 0)
+        for tau in (0.8, 1.2)
+    ]
     assert peaks == [2, 1]
 
 
@@ -166,7 +193,9 @@ def rectangle(model, temperature: float = 1.0, i: int = 0) -> float:
     j = 1 - i
 
     def ratio(site: int, other: int) -> float:  # log p(1 | other) / p(0 | other)
-        row = torch.log_softmax(model.logits(torch.tensor([[other, other]]), torch.tensor([site]))[0] / temperature, 0)
+        row = torch.log_softmax(
+            model.logits(torch.tensor([[other, other]]), torch.tensor([site]))[0] / temperature, 0
+        )
         return float(row[1] - row[0])
 
     return (ratio(i, 0) + ratio(j, 1)) - (ratio(j, 0) + ratio(i, 1))
@@ -268,15 +297,24 @@ def test_planted_background_is_bounded_deterministic_and_varied():
     sites = torch.arange(len(states)) % 4
     rows = model.logits(states, sites)
     planted = (rows == 3.0).any(1)
-    near = ((states[:, None] != PATTERNS).scatter(2, sites[:, None, None].expand(-1, 3, 1), False).sum(2) == 0).any(1)
+    near = (
+        (states[:, None] != PATTERNS).scatter(2, sites[:, None, None].expand(-1, 3, 1), False).sum(2) == 0
+    ).any(1)
     assert torch.equal(planted, near) and bool(planted.any())
     assert float(rows[~planted].abs().max()) <= 1
     assert abs(float(rows[~planted].mean())) < 0.05 and abs(float(rows[~planted].var()) - 1 / 3) < 0.03
     # One at a time, after a copy, and in float64: the same bits.
     alone = torch.cat([model.logits(states[k : k + 1], sites[k : k + 1]) for k in range(50)])
     assert torch.equal(alone, rows[:50])
-    assert torch.equal(PlantedMargins(4, 7, 3.0, PATTERNS, seed=3, dtype=torch.float64).logits(states, sites)[~planted].float(), rows[~planted])
-    assert not torch.equal(PlantedMargins(4, 7, 3.0, PATTERNS, seed=4).logits(states, sites)[~planted], rows[~planted])
+    assert torch.equal(
+        PlantedMargins(4, 7, 3.0, PATTERNS, seed=3, dtype=torch.float64)
+        .logits(states, sites)[~planted]
+        .float(),
+        rows[~planted],
+    )
+    assert not torch.equal(
+        PlantedMargins(4, 7, 3.0, PATTERNS, seed=4).logits(states, sites)[~planted], rows[~planted]
+    )
     contexts = torch.cat([states.scatter(1, sites[:, None], -1), sites[:, None]], 1)
     # Planted rows keep their background but for the raised token, so distinct contexts have distinct rows and equal ones equal rows.
     assert len(rows.unique(dim=0)) == len(contexts.unique(dim=0))

@@ -62,10 +62,14 @@ def test_stays_agree_with_brute_force(chain, radius, minimum):
     claimed = np.zeros(len(states), int)
     for stay in stays:
         assert stay.length == stay.end - stay.start >= minimum
-        assert stay.censored == (stay.end == len(states) - 1 and (states[-1] != stay.centre).sum() <= radius and not claimed[-1])
+        assert stay.censored == (
+            stay.end == len(states) - 1 and (states[-1] != stay.centre).sum() <= radius and not claimed[-1]
+        )
         times = range(stay.start, stay.end + stay.censored)
         assert all((states[t] != stay.centre).sum() <= radius for t in times)
-        assert stay.occupancy == pytest.approx(np.mean([(states[t] == stay.centre).all() for t in range(stay.start, stay.end)]))
+        assert stay.occupancy == pytest.approx(
+            np.mean([(states[t] == stay.centre).all() for t in range(stay.start, stay.end)])
+        )
         assert any((states[t] == stay.centre).all() for t in times)
         claimed[times] += 1
     assert claimed.max(initial=0) <= 1
@@ -80,7 +84,9 @@ def test_paths_agree_with_brute_force(chain, every):
     states = states_of(*chain)
     np.testing.assert_array_equal(reconstruct(*chain, every), states[::every])
     np.testing.assert_array_equal(hamming_path(*chain), (states != states[0]).sum(axis=1))
-    np.testing.assert_array_equal(hamming_path(*chain, reference=states[-1]), (states != states[-1]).sum(axis=1))
+    np.testing.assert_array_equal(
+        hamming_path(*chain, reference=states[-1]), (states != states[-1]).sum(axis=1)
+    )
     dwells = dwell_times(*chain)
     assert dwells.lengths.sum() == len(states) - 1
     assert dwells.censored[-1] and not dwells.censored[:-1].any()
@@ -106,7 +112,10 @@ def test_stays_by_hand():
 def test_a_planted_trap_is_found():
     """A held state with single excursions at many sites: radius 1 spans it, radius 0 does not."""
     generator, n = philox(1), 12
-    hot = [(int(site), int(token)) for site, token in zip(generator.integers(0, n, 400), generator.integers(0, 50, 400), strict=True)]
+    hot = [
+        (int(site), int(token))
+        for site, token in zip(generator.integers(0, n, 400), generator.integers(0, 50, 400), strict=True)
+    ]
     held = []
     for site in generator.integers(0, n, 300):
         held += [(int(site), 99), (int(site), 7)]
@@ -168,7 +177,9 @@ def test_dwell_test_is_calibrated():
     z = np.array([result.z for result in results])
     assert abs(z.mean()) < 4 / math.sqrt(300)
     assert abs(z.var() - 1) < 4 * math.sqrt(2 / 300)
-    assert 0 < np.mean([result.p_value < 0.05 for result in results]) < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 300)
+    assert (
+        0 < np.mean([result.p_value < 0.05 for result in results]) < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 300)
+    )
 
 
 @pytest.mark.parametrize(("factor", "sign"), [(0.8, 1), (1.25, -1)])
@@ -181,7 +192,10 @@ def test_dwell_test_finds_a_wrong_escape_probability(factor, sign):
 
 def test_dropping_censored_dwells_is_a_defect_that_shows():
     """Many short records: without their censored ends the chains seem to leave too soon."""
-    lengths, escapes, censored = (np.concatenate(parts) for parts in zip(*(simulated_dwells(RATES, 60, seed) for seed in range(300)), strict=True))
+    lengths, escapes, censored = (
+        np.concatenate(parts)
+        for parts in zip(*(simulated_dwells(RATES, 60, seed) for seed in range(300)), strict=True)
+    )
     assert abs(dwell_test(lengths, escapes, censored).z) < 4
     assert dwell_test(lengths[~censored], escapes[~censored], censored[~censored]).z > 6
 
@@ -219,7 +233,9 @@ def test_expected_dwell():
             expected_dwell([bad])
 
 
-@pytest.mark.parametrize("arguments", [([], [], []), ([1], [0.5, 0.5], [False]), ([0], [0.5], [False]), ([-1], [0.5], [True])])
+@pytest.mark.parametrize(
+    "arguments", [([], [], []), ([1], [0.5, 0.5], [False]), ([0], [0.5], [False]), ([-1], [0.5], [True])]
+)
 def test_dwell_test_refuses(arguments):
     with pytest.raises(UserError):
         dwell_test(*arguments)

@@ -25,12 +25,17 @@ def test_starting_states_are_the_first_tokens_of_distinct_passages_balanced_over
     conditionals = tiny.conditionals("bert", 20)
     states, passages = starts.starting_states(conditionals, 14, seed=3)
     assert states.shape == (14, 20) and states.dtype == torch.int64
-    by_hand = [conditionals.tokenizer(passage.text, add_special_tokens=False)["input_ids"][:20] for passage in passages]
+    by_hand = [
+        conditionals.tokenizer(passage.text, add_special_tokens=False)["input_ids"][:20]
+        for passage in passages
+    ]
     assert states.tolist() == by_hand
     assert len({passage.id for passage in passages}) == 14
     assert all(first.topic != second.topic for first, second in itertools.pairwise(passages))
     counts = pd.Series([passage.topic for passage in passages]).value_counts()
-    assert counts.max() - counts.min() <= 1 and len(counts) == len({passage.topic for passage in load_passages()})
+    assert counts.max() - counts.min() <= 1 and len(counts) == len(
+        {passage.topic for passage in load_passages()}
+    )
     again, same = starts.starting_states(conditionals, 14, seed=3)
     assert torch.equal(again, states) and same == passages
     assert starts.starting_states(conditionals, 14, seed=4)[1] != passages
@@ -38,7 +43,12 @@ def test_starting_states_are_the_first_tokens_of_distinct_passages_balanced_over
 
 def test_starting_pairs_differ_in_topic_and_use_each_passage_once(tiny: TinyModels):
     conditionals = tiny.conditionals("bert", 30)
-    owner = {tuple(row): passage for row, passage in zip(starts.passage_states(conditionals, load_passages()).tolist(), load_passages(), strict=True)}
+    owner = {
+        tuple(row): passage
+        for row, passage in zip(
+            starts.passage_states(conditionals, load_passages()).tolist(), load_passages(), strict=True
+        )
+    }
     assert len(owner) == len(load_passages())
     first, second = starts.starting_pairs(conditionals, len(owner) // 2, seed=5)
     one, other = ([owner[tuple(row)] for row in side.tolist()] for side in (first, second))
@@ -49,7 +59,9 @@ def test_starting_pairs_differ_in_topic_and_use_each_passage_once(tiny: TinyMode
     assert not torch.equal(starts.starting_pairs(conditionals, len(owner) // 2, seed=6)[0], first)
 
 
-def test_too_many_starts_and_too_short_passages_are_refused(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch):
+def test_too_many_starts_and_too_short_passages_are_refused(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+):
     conditionals = tiny.conditionals("bert", 10)
     number = len(load_passages())
     with pytest.raises(UserError, match=f"{number + 2} of {number}"):
@@ -66,11 +78,20 @@ def test_too_many_starts_and_too_short_passages_are_refused(tiny: TinyModels, mo
 
 def test_cells_of_a_grid_never_share_randomness():
     temperatures = [*mixing.CALIBRATION_TEMPERATURES, 1.000001, 0.0, 399.5, 4000.0]
-    cells = [starts.cell_chains(length, temperature, 4096) for length in range(2, 130) for temperature in temperatures]
+    cells = [
+        starts.cell_chains(length, temperature, 4096)
+        for length in range(2, 130)
+        for temperature in temperatures
+    ]
     ordered = sorted(cells, key=lambda chains: chains.start)
     assert all(before.stop <= after.start for before, after in itertools.pairwise(ordered))
     assert ordered[-1].stop < 2**64
-    numbers = [chain for length in (4, 8) for temperature in (1.0, 1.2) for chain in starts.cell_chains(length, temperature, 5)]
+    numbers = [
+        chain
+        for length in (4, 8)
+        for temperature in (1.0, 1.2)
+        for chain in starts.cell_chains(length, temperature, 5)
+    ]
     blocks = RandomStream(1, numbers).blocks(0, 2)
     assert len(set(blocks.flatten().tolist())) == blocks.numel()
     assert list(starts.cell_chains(8, 1.2, 10))[:3] == list(starts.cell_chains(8, 1.2, 3))
@@ -78,12 +99,21 @@ def test_cells_of_a_grid_never_share_randomness():
 
 def test_every_public_function_is_used_in_these_tests():
     """A study without a test is one nobody checked."""
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_studies*.py")))
-    named = {module: module.__name__.rpartition(".")[2] for module in (starts, theory, rectangles, mixing, precision, calibration, landscape)}
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_studies*.py"))
+    )
+    named = {
+        module: module.__name__.rpartition(".")[2]
+        for module in (starts, theory, rectangles, mixing, precision, calibration, landscape)
+    }
     named |= {theory_words: "theory_words", mixing_words: "mixing_words", landscape_words: "landscape_words"}
     for module, name_here in named.items():
         public = [
-            name for name, value in vars(module).items() if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            name
+            for name, value in vars(module).items()
+            if callable(value)
+            and not name.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
         ]
         missing = [name for name in public if f"{name_here}.{name}" not in text and name != "Floor"]
         assert public and not missing, missing

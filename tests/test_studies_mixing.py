@@ -48,9 +48,14 @@ def test_a_cell_is_the_coalescence_of_its_own_chains_and_has_the_exact_mean():
     assert abs(times.mean() - exact) < SIGMAS * times.std(ddof=1) / math.sqrt(pairs)
     stream = RandomStream(9, starts.cell_chains(3, temperature, pairs))
     assert found["times"] == coalescence(model, first, second, temperature, stream, 10**5).times.tolist()
-    assert mixing.coalescence_cell(model, first, second, temperature + 0.1, seed=9, cap=10**5)["times"] != found["times"]
+    assert (
+        mixing.coalescence_cell(model, first, second, temperature + 0.1, seed=9, cap=10**5)["times"]
+        != found["times"]
+    )
     taken = []
-    lagged = mixing.coalescence_cell(model, first, first, temperature, seed=9, cap=60, lag=7, progress=taken.append)
+    lagged = mixing.coalescence_cell(
+        model, first, first, temperature, seed=9, cap=60, lag=7, progress=taken.append
+    )
     assert lagged["lag"] == 7 and min(lagged["times"]) > 7 and sum(taken) == max(lagged["times"]) - 7
     censored = mixing.coalescence_cell(model, first, second, temperature, seed=9, cap=6)
     assert censored["times"] == np.minimum(times, 6).tolist() and censored["met"] == (times <= 6).tolist()
@@ -76,9 +81,16 @@ def meeting_probability(n: int, temperature: float, cap: int) -> float:
     rows, columns, values = [], [], []
     for (k, d), index in number.items():
         below, above = 2 * k - n, 2 * (k + d) - n
-        for sites, change_k, change_d, spin_x, spin_y in ((k, 1, 0, 1, 1), (d, 0, 1, -1, 1), (n - k - d, 0, 0, -1, -1)):
+        for sites, change_k, change_d, spin_x, spin_y in (
+            (k, 1, 0, 1, 1),
+            (d, 0, 1, -1, 1),
+            (n - k - d, 0, 0, -1, -1),
+        ):
             if sites:
-                p, q = (expit(2 * (total - spin) / (n * temperature)) for total, spin in ((below, spin_x), (above, spin_y)))
+                p, q = (
+                    expit(2 * (total - spin) / (n * temperature))
+                    for total, spin in ((below, spin_x), (above, spin_y))
+                )
                 for probability, both_plus, differ in ((p, 1, 0), (q - p, 0, 1), (1 - q, 0, 0)):
                     if probability > 0:
                         rows.append(index)
@@ -94,12 +106,24 @@ def meeting_probability(n: int, temperature: float, cap: int) -> float:
 
 def test_curie_weiss_cells_and_their_crossings_are_the_exact_ones():
     pairs, multiple, grid_of = 60, 25, {8: (0.4, 0.5, 0.65), 16: (0.5, 0.6, 0.75)}
-    cells = {(n, tau): mixing.curie_weiss_cell(n, tau, pairs, 11, multiple) for n, taus in grid_of.items() for tau in taus}
+    cells = {
+        (n, tau): mixing.curie_weiss_cell(n, tau, pairs, 11, multiple)
+        for n, taus in grid_of.items()
+        for tau in taus
+    }
     for (n, tau), found in cells.items():
         assert found["cap"] == steps_at_scale(n, multiple) == math.ceil(25 * n * math.log(n))
         exact = meeting_probability(n, tau, found["cap"])
         assert stats.binomtest(sum(found["met"]), pairs, exact).pvalue > P_VALUE
-    exact = {n: brentq(lambda tau, n=n: meeting_probability(n, tau, steps_at_scale(n, multiple)) - 0.5, 0.3, 1.0, xtol=5e-3) for n in (4, 8, 16)}
+    exact = {
+        n: brentq(
+            lambda tau, n=n: meeting_probability(n, tau, steps_at_scale(n, multiple)) - 0.5,
+            0.3,
+            1.0,
+            xtol=5e-3,
+        )
+        for n in (4, 8, 16)
+    }
     assert 0.3 < exact[4] < exact[8] < exact[16] < 1
     found = mixing.crossings(cells, 0.5, seed=3)
     for n, crossing in found.items():
@@ -108,14 +132,22 @@ def test_curie_weiss_cells_and_their_crossings_are_the_exact_ones():
         assert crossing == direct and crossing.low <= exact[n] <= crossing.high
     assert found[8].temperature < found[16].temperature
     table = mixing.crossing_table(found)
-    assert table["n"].tolist() == [8, 16] and table["tau_star"].tolist() == [found[8].temperature, found[16].temperature]
+    assert table["n"].tolist() == [8, 16] and table["tau_star"].tolist() == [
+        found[8].temperature,
+        found[16].temperature,
+    ]
     assert table["low"].tolist() == [found[8].low, found[16].low] and table["side"].eq("inside").all()
-    assert mixing_words.describe_crossings(found) == f"tau*(8) = {found[8].temperature:.2f}; tau*(16) = {found[16].temperature:.2f}"
+    assert (
+        mixing_words.describe_crossings(found)
+        == f"tau*(8) = {found[8].temperature:.2f}; tau*(16) = {found[16].temperature:.2f}"
+    )
 
 
 def test_the_calibration_is_against_the_exact_crossing():
     for n, tau, cap in ((2, 0.7, 9), (5, 0.4, 60), (8, 0.6, 416)):
-        assert calibration.meeting_probability(n, tau, cap) == pytest.approx(meeting_probability(n, tau, cap), rel=1e-9)
+        assert calibration.meeting_probability(n, tau, cap) == pytest.approx(
+            meeting_probability(n, tau, cap), rel=1e-9
+        )
     assert calibration.meeting_probability(6, 0.5, 0) == 0.0
     by_hand = brentq(lambda tau: meeting_probability(8, tau, steps_at_scale(8, 25)) - 0.3, 0.1, 4.0)
     exact = {8: calibration.exact_crossing(8, 0.3, 25), 16: calibration.exact_crossing(16, 0.3, 0.01)}
@@ -123,18 +155,36 @@ def test_the_calibration_is_against_the_exact_crossing():
     found = {8: Crossing(by_hand, None, by_hand + 0.1, "inside"), 16: Crossing(0.6, 0.5, 0.7, "inside")}
     table = mixing_words.calibration_table(found, exact)
     assert table["exact value is"].tolist() == ["inside", "no exact crossing"] and math.isnan(table["low"][0])
-    inside = [(0.5, 0.4, 0.6), (0.4, 0.4, 0.6), (0.9, 0.4, None), (0.1, None, 0.6), (0.3, 0.4, 0.6), (0.7, 0.4, 0.6), (None, 0.4, 0.6), (7.0, None, None)]
-    assert [calibration.is_inside(Crossing(0.5, low, high, "inside"), value) for value, low, high in inside] == [True] * 4 + [False] * 3 + [True]
+    inside = [
+        (0.5, 0.4, 0.6),
+        (0.4, 0.4, 0.6),
+        (0.9, 0.4, None),
+        (0.1, None, 0.6),
+        (0.3, 0.4, 0.6),
+        (0.7, 0.4, 0.6),
+        (None, 0.4, 0.6),
+        (7.0, None, None),
+    ]
+    assert [
+        calibration.is_inside(Crossing(0.5, low, high, "inside"), value) for value, low, high in inside
+    ] == [True] * 4 + [False] * 3 + [True]
     outside = {8: Crossing(1.0, 0.9, None, "inside")}
     assert mixing_words.calibration_table(outside, exact)["exact value is"].tolist() == ["outside"]
-    assert mixing_words.describe_calibration(found, exact).endswith("inside the 95 % interval at 1 of 2 lengths")
+    assert mixing_words.describe_calibration(found, exact).endswith(
+        "inside the 95 % interval at 1 of 2 lengths"
+    )
 
 
 @pytest.mark.slow
 def test_the_crossing_of_curie_weiss_is_found_on_the_chapters_own_grid():
     for n in (8, 16, 32):
-        cells = {(n, tau): mixing.curie_weiss_cell(n, tau, 60, 20260, 25) for tau in mixing.CALIBRATION_TEMPERATURES}
-        exact = brentq(lambda tau, n=n: meeting_probability(n, tau, steps_at_scale(n, 25)) - 0.5, 0.3, 1.2, xtol=1e-3)
+        cells = {
+            (n, tau): mixing.curie_weiss_cell(n, tau, 60, 20260, 25)
+            for tau in mixing.CALIBRATION_TEMPERATURES
+        }
+        exact = brentq(
+            lambda tau, n=n: meeting_probability(n, tau, steps_at_scale(n, 25)) - 0.5, 0.3, 1.2, xtol=1e-3
+        )
         crossing = mixing.crossings(cells, 0.5, seed=20260)[n]
         assert crossing.low <= exact <= crossing.high
 
@@ -142,17 +192,37 @@ def test_the_crossing_of_curie_weiss_is_found_on_the_chapters_own_grid():
 def test_a_crossing_off_the_grid_stays_so_in_tables_and_words():
     found = {8: Crossing(None, None, 0.4, "below the grid"), 4: Crossing(0.5, 0.4, 0.6, "inside")}
     table = mixing.crossing_table(found)
-    assert table["n"].tolist() == [4, 8] and math.isnan(table["tau_star"][1]) and math.isnan(table["low"][1]) and table["high"][1] == 0.4
+    assert (
+        table["n"].tolist() == [4, 8]
+        and math.isnan(table["tau_star"][1])
+        and math.isnan(table["low"][1])
+        and table["high"][1] == 0.4
+    )
     assert mixing_words.describe_crossings(found) == "tau*(4) = 0.50; tau*(8) below the grid"
     assert mixing_words.describe_intervals(found) == "n = 4: [0.4, 0.6]; n = 8: [off the grid, 0.4]"
-    assert mixing_words.describe_off_grid(found, "the model") == "No crossing on the grid for the model at n = 8 (below the grid)."
-    assert mixing_words.describe_off_grid({4: found[4]}, "the model") == "Every length of the model has its crossing on the grid."
+    assert (
+        mixing_words.describe_off_grid(found, "the model")
+        == "No crossing on the grid for the model at n = 8 (below the grid)."
+    )
+    assert (
+        mixing_words.describe_off_grid({4: found[4]}, "the model")
+        == "Every length of the model has its crossing on the grid."
+    )
     ratios = {4: 20.0, 8: 30.0}
     half_open = {4: found[4], 8: Crossing(1.0, None, 1.5, "inside")}
-    assert mixing_words.describe_ratio_intervals(ratios, half_open) == "n = 4: [17, 25], n = 8: [20, tau*(n) off the grid], 95 %"
-    assert mixing_words.describe_ratio_intervals({}, found) is None and mixing_words.describe_exponents({}) is None
+    assert (
+        mixing_words.describe_ratio_intervals(ratios, half_open)
+        == "n = 4: [17, 25], n = 8: [20, tau*(n) off the grid], 95 %"
+    )
+    assert (
+        mixing_words.describe_ratio_intervals({}, found) is None
+        and mixing_words.describe_exponents({}) is None
+    )
     assert mixing_words.describe_ratios({}) == "tau*(n) lies outside the grid at every length"
-    assert mixing_words.describe_ratios({8: 271.6, 16: 300.2}) == "proved / observed temperature: 272 (n = 8), 300 (n = 16)"
+    assert (
+        mixing_words.describe_ratios({8: 271.6, 16: 300.2})
+        == "proved / observed temperature: 272 (n = 8), 300 (n = 16)"
+    )
 
 
 def test_a_grid_computes_only_what_is_not_stored(tmp_path):
@@ -164,13 +234,17 @@ def test_a_grid_computes_only_what_is_not_stored(tmp_path):
 
     def run(points, parameters, fingerprint="a") -> dict:
         computed.clear()
-        return mixing.grid(CellStore(tmp_path), "cells", points, parameters, compute, lambda n: f"{fingerprint}-{n}")
+        return mixing.grid(
+            CellStore(tmp_path), "cells", points, parameters, compute, lambda n: f"{fingerprint}-{n}"
+        )
 
     points = [(4, 0.5), (4, 1.0), (8, 0.5)]
     cells = run(points, {"pairs": 3})
     assert computed == points and cells == {(n, tau): {"times": [n, tau]} for n, tau in points}
     assert run(points, {"pairs": 3}) == cells and computed == []
-    assert run([*points, (8, 1)], {"pairs": 3}) == {**cells, (8, 1): {"times": [8, 1]}} and computed == [(8, 1)]
+    assert run([*points, (8, 1)], {"pairs": 3}) == {**cells, (8, 1): {"times": [8, 1]}} and computed == [
+        (8, 1)
+    ]
     run(points[:2], {"pairs": 4})
     assert computed == points[:2]
     run(points[:2], {"pairs": 3}, fingerprint="b")
@@ -191,7 +265,9 @@ def test_drift_cells_are_distances_along_the_plain_chain(tiny: TinyModels):
     first = starts.cell_chains(6, 1.5, 2048).stop  # chains of its own, none of the coalescence cell's
     _, record = plain.walk(conditionals, state, RandomStream(7, range(first, first + 4)), 0, 25)
     for chain in range(4):
-        path = states_of(states[chain].numpy(), record.sites[:, chain].numpy(), record.tokens[:, chain].numpy())[[0, 10, 20, 25]]
+        path = states_of(
+            states[chain].numpy(), record.sites[:, chain].numpy(), record.tokens[:, chain].numpy()
+        )[[0, 10, 20, 25]]
         vectors = letters([conditionals.decode(row) for row in path])
         assert found["drift"][chain] == pytest.approx(1 - vectors @ vectors[0], abs=ROUNDING)
     assert np.max(found["drift"]) > 0.05
@@ -220,11 +296,21 @@ def test_the_table_of_a_grid_by_hand():
     }
     table = mixing.grid_table(cells)
     assert table[["n", "temperature"]].to_numpy().tolist() == [[4, 0.5], [8, 0.5], [8, 1.0]]
-    assert table["pairs"].tolist() == [2, 4, 4] and table["met"].tolist() == [2, 1, 4] and table["cap"].tolist() == [50, 500, 500]
-    assert table["median_steps"].iloc[[0, 2]].tolist() == [7, 200] and math.isnan(table["median_steps"][1]) and table["median"][1] == "> 500"
+    assert (
+        table["pairs"].tolist() == [2, 4, 4]
+        and table["met"].tolist() == [2, 1, 4]
+        and table["cap"].tolist() == [50, 500, 500]
+    )
+    assert (
+        table["median_steps"].iloc[[0, 2]].tolist() == [7, 200]
+        and math.isnan(table["median_steps"][1])
+        and table["median"][1] == "> 500"
+    )
     assert mixing.censored_share(table) == pytest.approx(3 / 6)
     wide = mixing_words.pivot_medians(table)
-    assert wide.columns.tolist() == ["temperature", "n = 4 (cap 50)", "n = 8 (cap 500)"] and wide["temperature"].tolist() == [0.5, 1.0]
+    assert wide.columns.tolist() == ["temperature", "n = 4 (cap 50)", "n = 8 (cap 500)"] and wide[
+        "temperature"
+    ].tolist() == [0.5, 1.0]
     assert wide["n = 8 (cap 500)"][0] == "> 500" and pd.isna(wide["n = 4 (cap 50)"][1])
 
 
@@ -239,7 +325,9 @@ def test_the_error_of_a_median_is_that_of_the_exact_bootstrap_law():
     size, cap, resamples = 15, 900, 1000
     times = np.sort(philox(4).integers(20, 800, size=size))
     found = mixing.median_logs(cell(times[::-1].tolist(), [True] * size, cap), seed=2)
-    below = stats.binom.sf(size // 2, size, np.arange(size + 1) / size)  # the median of a resample is among the k smallest
+    below = stats.binom.sf(
+        size // 2, size, np.arange(size + 1) / size
+    )  # the median of a resample is among the k smallest
     spread, unit = exact_spread(np.log(times), np.diff(below))
     assert found[0] == pytest.approx(math.log(times[size // 2]))
     assert abs(found[1] - spread) < SIGMAS * unit / math.sqrt(resamples)
@@ -248,7 +336,9 @@ def test_the_error_of_a_median_is_that_of_the_exact_bootstrap_law():
     assert abs(mixing.median_logs(few, seed=2)[1] - spread) < SIGMAS * unit / math.sqrt(resamples)
     censored = cell([*times[:8].tolist(), *[cap] * 7], [True] * 8 + [False] * 7, cap)
     log, error = mixing.median_logs(censored, seed=2)
-    assert log == pytest.approx(math.log(times[7])) and math.isnan(error)  # many resamples have their median beyond the cap
+    assert log == pytest.approx(math.log(times[7])) and math.isnan(
+        error
+    )  # many resamples have their median beyond the cap
     mostly = cell([*times[:7].tolist(), *[cap] * 8], [True] * 7 + [False] * 8, cap)
     assert all(math.isnan(value) for value in mixing.median_logs(mostly, seed=2))
 
@@ -274,11 +364,17 @@ def test_the_semantic_clock_reads_the_ensemble_mean():
     _, error = mixing.drift_logs(together, 0.35, 0.1, seed=1)
     assert abs(math.sqrt(error**2 - (10 / 40) ** 2 / 12) - spread) < SIGMAS * unit / math.sqrt(1000)
     log, error = mixing.drift_logs(together, 0.95, 0.1, seed=1)
-    assert log == pytest.approx(math.log(100)) and math.isnan(error)  # a third of the resamples never reach the level
+    assert log == pytest.approx(math.log(100)) and math.isnan(
+        error
+    )  # a third of the resamples never reach the level
 
 
 LENGTHS = np.array([4, 8, 16, 32, 64, 128, 256])
-LAWS = {"n log n": np.log(LENGTHS) + np.log(np.log(LENGTHS)), "n": np.log(LENGTHS), "n^2": 2 * np.log(LENGTHS)}
+LAWS = {
+    "n log n": np.log(LENGTHS) + np.log(np.log(LENGTHS)),
+    "n": np.log(LENGTHS),
+    "n^2": 2 * np.log(LENGTHS),
+}
 
 
 def test_laws_are_rejected_as_often_as_chi_square_says():
@@ -306,15 +402,23 @@ def test_law_tests_fit_constants_and_the_free_power():
     errors = np.array([0.1, 0.2, 0.1, 0.3, 0.1, 0.1, math.nan])
     logs = 1.5 + 1.4 * np.log(LENGTHS) + np.array([0.05, -0.1, 0.02, 0.2, -0.04, 0.01, 0.0])
     table = mixing.law_tests(LENGTHS, logs, errors).set_index("law")
-    assert table.index.tolist() == ["n log n", "n", "n^2", "n^a"] and table["freedom"].iloc[:3].tolist() == [5, 5, 5]
+    assert table.index.tolist() == ["n log n", "n", "n^2", "n^a"] and table["freedom"].iloc[:3].tolist() == [
+        5,
+        5,
+        5,
+    ]
     n, log_t, error = np.log(LENGTHS[:6]), logs[:6], errors[:6]
     for law, offset in LAWS.items():
         constant = np.average(log_t - offset[:6], weights=1 / error**2)
         chi_square = (((log_t - offset[:6] - constant) / error) ** 2).sum()
-        assert table.loc[law, "constant"] == pytest.approx(math.exp(constant)) and table.loc[law, "chi_square"] == pytest.approx(chi_square)
+        assert table.loc[law, "constant"] == pytest.approx(math.exp(constant)) and table.loc[
+            law, "chi_square"
+        ] == pytest.approx(chi_square)
         assert table.loc[law, "p_value"] == pytest.approx(stats.chi2.sf(chi_square, 5))
     slope, intercept = np.polyfit(n, log_t, 1, w=1 / error)
-    assert table.loc["n^a", "exponent"] == pytest.approx(slope) and table.loc["n^a", "constant"] == pytest.approx(math.exp(intercept))
+    assert table.loc["n^a", "exponent"] == pytest.approx(slope) and table.loc[
+        "n^a", "constant"
+    ] == pytest.approx(math.exp(intercept))
     assert table.loc["n^a", "exponent_low"] < slope < table.loc["n^a", "exponent_high"]
     with pytest.raises(UserError, match="only 2 lengths"):
         mixing.law_tests([4, 8, 16], [1.0, 2.0, math.nan], [0.1, 0.1, math.nan])
@@ -329,14 +433,22 @@ def test_clocks_are_read_and_tested_apart():
     coalescing[64, 1.5] = cell([100] * 41, [False] * 41, 100)
     grid_of_times = list(range(0, 200, 2))
     drifting = {
-        (n, 1.5): {"times": grid_of_times, "drift": [[1 - math.exp(-t / (rate * n)) for t in grid_of_times] for rate in (0.9, 1.0, 1.1)]} for n in (4, 8)
+        (n, 1.5): {
+            "times": grid_of_times,
+            "drift": [[1 - math.exp(-t / (rate * n)) for t in grid_of_times] for rate in (0.9, 1.0, 1.1)],
+        }
+        for n in (4, 8)
     }
     levels = {4: (0.5, 0.01), 8: (0.6, 0.01)}
     points = mixing.clock_points(coalescing, drifting, levels, seed=3)
-    assert list(zip(points["clock"], points["n"], strict=True)) == [("coalescence", n) for n in (4, 8, 16, 32, 64)] + [("semantic", 4), ("semantic", 8)]
+    assert list(zip(points["clock"], points["n"], strict=True)) == [
+        ("coalescence", n) for n in (4, 8, 16, 32, 64)
+    ] + [("semantic", 4), ("semantic", 8)]
     for row in points.iloc[:4].itertuples():
         assert (row.log, row.error) == mixing.median_logs(coalescing[row.n, 1.5], 3) and row.error > 0
-        assert row.low == pytest.approx(row.time * math.exp(-2 * row.error)) and row.high == pytest.approx(row.time * math.exp(2 * row.error))
+        assert row.low == pytest.approx(row.time * math.exp(-2 * row.error)) and row.high == pytest.approx(
+            row.time * math.exp(2 * row.error)
+        )
         assert row.time == pytest.approx(np.median(coalescing[row.n, 1.5]["times"]))
     assert math.isnan(points["time"][4])
     assert (points["log"][6], points["error"][6]) == mixing.drift_logs(drifting[8, 1.5], 0.6, 0.01, 3)
@@ -349,7 +461,10 @@ def test_clocks_are_read_and_tested_apart():
         f"coalescence: n log n p = {p_values['n log n']:.2g}, n p = {p_values['n']:.2g}, n^2 p = {p_values['n^2']:.2g}; free exponent {direct['exponent'].iloc[3]:.2f}"
     )
     power = direct.iloc[3]
-    assert mixing_words.describe_exponents(laws) == f"free exponent: coalescence [{power['exponent_low']:.2f}, {power['exponent_high']:.2f}], 95 %"
+    assert (
+        mixing_words.describe_exponents(laws)
+        == f"free exponent: coalescence [{power['exponent_low']:.2f}, {power['exponent_high']:.2f}], 95 %"
+    )
     assert mixing_words.describe_laws({}) == "no clock with three usable lengths"
 
 
@@ -370,7 +485,13 @@ def test_another_cap_reads_the_same_pairs_censored_earlier():
 
     def crossing(n: int, level: float, share_of_cap: float = 1.0) -> str:
         limit = steps_at_scale(n, multiple * share_of_cap)
-        met = [sum(seen and time <= limit for time, seen in zip(cells[n, tau]["times"], cells[n, tau]["met"], strict=True)) for tau in taus]
+        met = [
+            sum(
+                seen and time <= limit
+                for time, seen in zip(cells[n, tau]["times"], cells[n, tau]["met"], strict=True)
+            )
+            for tau in taus
+        ]
         found = crossing_temperature(taus, met, 30, level, 1)
         value = found.side if found.temperature is None else f"{found.temperature:.2f}"
         low, high = ("off the grid" if end is None else f"{end:g}" for end in (found.low, found.high))
@@ -398,12 +519,17 @@ def test_the_moves_of_the_boundary_are_told_in_words():
         ("cap", {4: Crossing(1.0, None, 1.1, "inside"), 8: Crossing(1.6, 1.5, None, "inside")}),
         ("coupling", {8: Crossing(None, 1.6, None, "above the grid")}),
     ]
-    variations = [mixing.Variation("", "as above", first), *(mixing.Variation(varied, varied, found) for varied, found in others)]
+    variations = [
+        mixing.Variation("", "as above", first),
+        *(mixing.Variation(varied, varied, found) for varied, found in others),
+    ]
     assert mixing_words.describe_variations(variations) == (
         "The boundary moves from the first row with the share by -0.20 to +0.20, with the cap by +0.00 to +0.10, with the coupling by an unknown amount, "
         "where both cross on the grid (5 of 7 readings); 2 of the 7 have an interval apart from the first row's."
     )
-    assert mixing_words.describe_variations(variations[:2]).endswith("(2 of 2 readings); 1 of the 2 has an interval apart from the first row's.")
+    assert mixing_words.describe_variations(variations[:2]).endswith(
+        "(2 of 2 readings); 1 of the 2 has an interval apart from the first row's."
+    )
 
 
 def test_a_shortened_cell_is_the_run_with_the_lower_cap():
@@ -417,10 +543,16 @@ def test_the_lag_table_prints_the_lag_bound():
     model, n, lag, pairs = RandomJoint(4, 3, 2), 4, 8, 40
     first = model.states()[philox(1).integers(81, size=pairs)]
     second = model.states()[philox(2).integers(81, size=pairs)]
-    cells = {(n, tau): mixing.coalescence_cell(model, first, second, tau, 3, 2000, lag=lag) for tau in (0.5, 2.0)}
+    cells = {
+        (n, tau): mixing.coalescence_cell(model, first, second, tau, 3, 2000, lag=lag) for tau in (0.5, 2.0)
+    }
     cells[n, 0.3] = cell([2000] + [lag + 1] * 4, [False] + [True] * 4, 2000, lag)
     table = mixing_words.lag_table(cells, n)
-    assert table["temperature"].tolist() == [0.3, 0.5, 2.0] and table["pairs"].tolist() == [5, pairs, pairs] and table["censored pairs"].tolist() == [1, 0, 0]
+    assert (
+        table["temperature"].tolist() == [0.3, 0.5, 2.0]
+        and table["pairs"].tolist() == [5, pairs, pairs]
+        and table["censored pairs"].tolist() == [1, 0, 0]
+    )
     columns = [name for name in table.columns if name.startswith("t = ")]
     assert columns == [f"t = {sweep} sweeps" for sweep in (5, 10, 15, 20, 30, 40)]
     assert table.loc[0, columns].eq("says nothing").all()
@@ -445,16 +577,34 @@ def test_holding_cells_hold_the_longest_stays_of_the_plain_chain(tiny: TinyModel
     states, _ = starts.starting_states(conditionals, 3, 6)
     state = plain.initial_state(conditionals, states, 0.35)
     _, record = plain.walk(conditionals, state, RandomStream(6, starts.cell_chains(5, 0.35, 3)), 0, 250)
-    paths = [states_of(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy()) for k in range(3)]
+    paths = [
+        states_of(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy())
+        for k in range(3)
+    ]
     by_hand = [longest_by_hand(path, 1) for path in paths]
     assert mixing.longest_of_each(holding).tolist() == [length if length >= 5 else 0 for length in by_hand]
-    assert all(stays == sorted(stays, reverse=True) and len(stays) <= 5 and min(stays, default=5) >= 5 for stays in holding["stays"])
-    contexts = {(int(site), *np.delete(path[t], int(site))) for k, path in enumerate(paths) for t, site in enumerate(record.sites[:, k])}
+    assert all(
+        stays == sorted(stays, reverse=True) and len(stays) <= 5 and min(stays, default=5) >= 5
+        for stays in holding["stays"]
+    )
+    contexts = {
+        (int(site), *np.delete(path[t], int(site)))
+        for k, path in enumerate(paths)
+        for t, site in enumerate(record.sites[:, k])
+    }
     assert holding["rows"] == len(contexts) < 750
-    found = [longest_stays(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), 1, minimum=5, top=5) for k in range(3)]
+    found = [
+        longest_stays(
+            states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), 1, minimum=5, top=5
+        )
+        for k in range(3)
+    ]
     assert holding["cut"] == [[stay.censored for stay in stays] for stays in found]
     assert mixing.longest_of_each({"stays": [[9, 3], [], [4]]}).tolist() == [9, 0, 4]
-    assert mixing_words.describe_longest({"stays": [[1500, 3], [4]], "cut": [[True, False], [False]]}, 4) == "4 to > 1,500"
+    assert (
+        mixing_words.describe_longest({"stays": [[1500, 3], [4]], "cut": [[True, False], [False]]}, 4)
+        == "4 to > 1,500"
+    )
     assert mixing_words.describe_longest({"stays": [[9, 3], []], "cut": [[False, True], []]}, 3) == "< 3 to 9"
 
 
@@ -468,10 +618,19 @@ def test_the_cost_of_precision_is_the_total_variation_of_one_step(tiny: TinyMode
     for row in table.itertuples():
         distances = []
         for state, site in itertools.product(states, range(3)):
-            p, q = (torch.softmax(model.logits(state[None], torch.tensor([site]))[0] / row.temperature, dim=0) for model in (first, second))
+            p, q = (
+                torch.softmax(model.logits(state[None], torch.tensor([site]))[0] / row.temperature, dim=0)
+                for model in (first, second)
+            )
             distances.append(0.5 * float((p - q).abs().sum()))
-        assert row._2 == pytest.approx(np.mean(distances), rel=ROUNDING) and row._3 == pytest.approx(max(distances), rel=ROUNDING)
-    assert precision.precision_cost(first, first, states, [0.5, 2.0])[["mean TV of one step", "largest seen"]].eq(0).all(axis=None)
+        assert row._2 == pytest.approx(np.mean(distances), rel=ROUNDING) and row._3 == pytest.approx(
+            max(distances), rel=ROUNDING
+        )
+    assert (
+        precision.precision_cost(first, first, states, [0.5, 2.0])[["mean TV of one step", "largest seen"]]
+        .eq(0)
+        .all(axis=None)
+    )
     single, half = (tiny.conditionals("bert", 6, dtype=dtype) for dtype in ("float32", "bfloat16"))
     states = landscape.random_states(single, 3, seed=1)
     cost = precision.precision_cost(half, single, states, [1.0])
@@ -498,17 +657,36 @@ def test_trajectories_of_one_model_never_part_in_float64(tiny: TinyModels):
     states = landscape.random_states(conditionals, 3, seed=2)
     table = precision.divergence({"float64": conditionals, "again": conditionals}, states, 1.0, 40, seed=1)
     assert table["compared with"].tolist() == ["float64, each chain alone", "float64, event-driven", "again"]
-    assert table["chains"].eq(3).all() and table["chains that part"].eq(0).all() and table["first at step"].isna().all()
+    assert (
+        table["chains"].eq(3).all()
+        and table["chains that part"].eq(0).all()
+        and table["first at step"].isna().all()
+    )
 
 
 def test_divergence_says_when_and_how_many_part():
     model, other = RandomJoint(4, 3, 1), RandomJoint(4, 3, 2)
     states, steps = model.states()[:6], 12
-    table = precision.divergence({"one": model, "two": other}, states, 2.0, steps, seed=5).set_index("compared with")
-    runs = [plain.walk(m, plain.initial_state(m, states, 2.0), RandomStream(5, range(6)), 0, steps)[1].tokens for m in (model, other)]
+    table = precision.divergence({"one": model, "two": other}, states, 2.0, steps, seed=5).set_index(
+        "compared with"
+    )
+    runs = [
+        plain.walk(m, plain.initial_state(m, states, 2.0), RandomStream(5, range(6)), 0, steps)[1].tokens
+        for m in (model, other)
+    ]
     parted = {step for step in range(steps) if not torch.equal(runs[0][step], runs[1][step])}
     assert table.loc["two", "first at step"] == min(parted)
-    assert table.loc["two", "chains that part"] == sum(not torch.equal(runs[0][:, k], runs[1][:, k]) for k in range(6)) > 0
-    assert table.loc["one, each chain alone", "chains that part"] == table.loc["one, event-driven", "chains that part"] == 0
-    alone = precision.divergence({"one": Lonely(model, other)}, states, 2.0, steps, seed=5).set_index("compared with")
+    assert (
+        table.loc["two", "chains that part"]
+        == sum(not torch.equal(runs[0][:, k], runs[1][:, k]) for k in range(6))
+        > 0
+    )
+    assert (
+        table.loc["one, each chain alone", "chains that part"]
+        == table.loc["one, event-driven", "chains that part"]
+        == 0
+    )
+    alone = precision.divergence({"one": Lonely(model, other)}, states, 2.0, steps, seed=5).set_index(
+        "compared with"
+    )
     assert alone.loc["one, each chain alone"].tolist() == table.loc["two"].tolist()

@@ -112,7 +112,10 @@ def test_kaplan_meier_refuses(times, met):
 
 def test_wilson():
     z = 1.959964
-    centre, half = (0.3 + z * z / 20) / (1 + z * z / 10), z / (1 + z * z / 10) * math.sqrt(0.3 * 0.7 / 10 + z * z / 400)
+    centre, half = (
+        (0.3 + z * z / 20) / (1 + z * z / 10),
+        z / (1 + z * z / 10) * math.sqrt(0.3 * 0.7 / 10 + z * z / 400),
+    )
     assert wilson_interval(3, 10) == pytest.approx((centre - half, centre + half), abs=1e-6)
     assert wilson_interval(0, 10)[0] == 0.0 and wilson_interval(10, 10)[1] == 1.0
     assert wilson_interval(0, 0) == (0.0, 1.0)
@@ -181,7 +184,16 @@ def test_treating_the_cap_as_a_meeting_would_undercut_the_distance():
     assert result.floor[0] < exact - 0.05 and np.isnan(result.bound[0])
 
 
-@pytest.mark.parametrize("arguments", [([5], 5, [0], [False]), ([], 5, [0], []), ([9], 0, [0], [False]), ([9], 5, [-1], [False]), ([9, 9], 5, [0], [False])])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ([5], 5, [0], [False]),
+        ([], 5, [0], []),
+        ([9], 0, [0], [False]),
+        ([9], 5, [-1], [False]),
+        ([9, 9], 5, [0], [False]),
+    ],
+)
 def test_lag_bound_refuses(arguments):
     with pytest.raises(UserError):
         lag_bound(*arguments)
@@ -194,7 +206,12 @@ LENGTHS = np.array([4, 6, 8, 12, 16, 24, 32, 64])
 
 @pytest.mark.parametrize(
     ("law", "values", "exponent"),
-    [("n log n", 7 * LENGTHS * np.log(LENGTHS), None), ("n", 7.0 * LENGTHS, 1), ("n^2", 7.0 * LENGTHS**2, 2), ("n^a", 7 * LENGTHS**1.6, 1.6)],
+    [
+        ("n log n", 7 * LENGTHS * np.log(LENGTHS), None),
+        ("n", 7.0 * LENGTHS, 1),
+        ("n^2", 7.0 * LENGTHS**2, 2),
+        ("n^a", 7 * LENGTHS**1.6, 1.6),
+    ],
 )
 def test_exact_laws_are_found(law, values, exponent):
     table = fit_scaling(LENGTHS, values).set_index("law")
@@ -228,7 +245,9 @@ def test_weights_choose_between_points():
     values[0] *= 5
     weights = np.ones(len(LENGTHS))
     weights[0] = 1e-9
-    assert fit_scaling(LENGTHS, values, weights).set_index("law").loc["n", "constant"] == pytest.approx(7, rel=1e-6)
+    assert fit_scaling(LENGTHS, values, weights).set_index("law").loc["n", "constant"] == pytest.approx(
+        7, rel=1e-6
+    )
 
 
 def test_two_lengths_give_no_interval():
@@ -237,7 +256,13 @@ def test_two_lengths_give_no_interval():
 
 @pytest.mark.parametrize(
     ("n", "medians", "weights"),
-    [([4, 8], [10, None], None), ([4, 8], [10, 0], None), ([4, 4], [1, 2], None), ([1, 4], [1, 2], None), ([4, 8], [1, 2], [1, -1])],
+    [
+        ([4, 8], [10, None], None),
+        ([4, 8], [10, 0], None),
+        ([4, 4], [1, 2], None),
+        ([1, 4], [1, 2], None),
+        ([4, 8], [1, 2], [1, -1]),
+    ],
 )
 def test_fit_refuses(n, medians, weights):
     with pytest.raises(UserError):
@@ -297,7 +322,9 @@ def test_crossing_interval_covers(width):
         met = generator.binomial(pairs, logistic(GRID, centre, width))
         for between in covered:
             found = crossing_temperature(GRID, met, pairs, seed=sample, between=between, resamples=500)
-            covered[between] += (found.low is None or found.low <= centre) and (found.high is None or centre <= found.high)
+            covered[between] += (found.low is None or found.low <= centre) and (
+                found.high is None or centre <= found.high
+            )
     least = 0.95 - 4 * math.sqrt(0.95 * 0.05 / samples)
     assert covered["bracket"] / samples > least
     assert (covered["linear"] / samples > least) == (width == 0.1)
@@ -305,7 +332,10 @@ def test_crossing_interval_covers(width):
 
 def test_crossing_narrows_with_pairs_and_is_reproducible():
     exact = logistic(GRID, 1.5, 0.15)
-    few, many = (crossing_temperature(GRID, np.round(exact * pairs), pairs, seed=3, between="linear") for pairs in (20, 2000))
+    few, many = (
+        crossing_temperature(GRID, np.round(exact * pairs), pairs, seed=3, between="linear")
+        for pairs in (20, 2000)
+    )
     assert many.high - many.low < 0.3 * (few.high - few.low)
     assert many.temperature == pytest.approx(1.5, abs=0.01)
     assert few == crossing_temperature(GRID, np.round(exact * 20), 20, seed=3, between="linear")
@@ -313,7 +343,15 @@ def test_crossing_narrows_with_pairs_and_is_reproducible():
 
 
 @pytest.mark.parametrize(
-    "arguments", [([1, 1], [0, 1], 2), ([1], [0], 2), ([1, 2], [0, 3], 2), ([1, 2], [0, 0], 0), ([1, 2], [0, 1], 2, 1.0), ([1, 2], [0, 1], 2, 0.5, 0, "spline")]
+    "arguments",
+    [
+        ([1, 1], [0, 1], 2),
+        ([1], [0], 2),
+        ([1, 2], [0, 3], 2),
+        ([1, 2], [0, 0], 0),
+        ([1, 2], [0, 1], 2, 1.0),
+        ([1, 2], [0, 1], 2, 0.5, 0, "spline"),
+    ],
 )
 def test_crossing_refuses(arguments):
     if len(arguments) == 6:

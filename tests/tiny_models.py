@@ -14,7 +14,15 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import torch
-from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    ByteLevelBPETokenizer,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from torch import Tensor
 from transformers import (
     BertConfig,
@@ -59,14 +67,36 @@ def wordpiece() -> PreTrainedTokenizerFast:
     words = sorted({word for text in TEXTS for word in text.split() if word.isalpha()})
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     tokens = ["[PAD]", *(f"[unused{number}]" for number in range(8)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens += ["!", "'", ",", ".", ";", "?", *letters, *(f"##{letter}" for letter in letters), "##ing", "##ed", *(word for word in words if len(word) > 1)]
-    core = Tokenizer(models.WordPiece({token: index for index, token in enumerate(tokens)}, unk_token="[UNK]"))
+    tokens += [
+        "!",
+        "'",
+        ",",
+        ".",
+        ";",
+        "?",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        "##ing",
+        "##ed",
+        *(word for word in words if len(word) > 1),
+    ]
+    core = Tokenizer(
+        models.WordPiece({token: index for index, token in enumerate(tokens)}, unk_token="[UNK]")
+    )
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.decoder = decoders.WordPiece()
-    core.post_processor = processors.BertProcessing(("[SEP]", tokens.index("[SEP]")), ("[CLS]", tokens.index("[CLS]")))
+    core.post_processor = processors.BertProcessing(
+        ("[SEP]", tokens.index("[SEP]")), ("[CLS]", tokens.index("[CLS]"))
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", model_max_length=512
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=512,
     )
 
 
@@ -79,7 +109,9 @@ def _byte_level(special: list[str], size: int) -> Tokenizer:
 def byte_pairs_of_roberta() -> PreTrainedTokenizerFast:
     """Byte-level BPE with <s>, </s> around a sequence and <mask>."""
     core = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], 320)
-    core.post_processor = processors.RobertaProcessing(("</s>", core.token_to_id("</s>")), ("<s>", core.token_to_id("<s>")), add_prefix_space=False)
+    core.post_processor = processors.RobertaProcessing(
+        ("</s>", core.token_to_id("</s>")), ("<s>", core.token_to_id("<s>")), add_prefix_space=False
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token="<s>",
@@ -95,19 +127,34 @@ def byte_pairs_of_roberta() -> PreTrainedTokenizerFast:
 
 def byte_pairs_of_modernbert() -> PreTrainedTokenizerFast:
     """Byte-level BPE with BERT's special tokens and some [unusedN], as ModernBERT has."""
-    core = _byte_level(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *(f"[unused{number}]" for number in range(4))], 320)
+    core = _byte_level(
+        ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *(f"[unused{number}]" for number in range(4))], 320
+    )
     core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", core.token_to_id("[CLS]")), ("[SEP]", core.token_to_id("[SEP]"))]
+        single="[CLS] $A [SEP]",
+        special_tokens=[("[CLS]", core.token_to_id("[CLS]")), ("[SEP]", core.token_to_id("[SEP]"))],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", model_max_length=512
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=512,
     )
 
 
 def byte_pairs_of_gpt2() -> PreTrainedTokenizerFast:
     """Byte-level BPE with <|endoftext|> alone."""
     core = _byte_level(["<|endoftext|>"], 300)
-    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<|endoftext|>", eos_token="<|endoftext|>", unk_token="<|endoftext|>", model_max_length=512)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        model_max_length=512,
+    )
 
 
 def _sizes(tokenizer: PreTrainedTokenizerFast, padded: int = 0) -> dict[str, int]:
@@ -133,8 +180,12 @@ def _bert_without_head() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 
 def _roberta() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     tokenizer = byte_pairs_of_roberta()
-    sizes = _sizes(tokenizer) | {"max_position_embeddings": LONGEST + 2}  # positions start after the padding index, which is 1
-    return RobertaForMaskedLM(RobertaConfig(**sizes, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)), tokenizer
+    sizes = _sizes(tokenizer) | {
+        "max_position_embeddings": LONGEST + 2
+    }  # positions start after the padding index, which is 1
+    return RobertaForMaskedLM(
+        RobertaConfig(**sizes, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
+    ), tokenizer
 
 
 def _mpnet() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -162,7 +213,13 @@ def _modernbert() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 def _distilbert() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     tokenizer = wordpiece()
     config = DistilBertConfig(
-        vocab_size=len(tokenizer), dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, hidden_dim=2 * WIDTH, max_position_embeddings=LONGEST, pad_token_id=0
+        vocab_size=len(tokenizer),
+        dim=WIDTH,
+        n_layers=LAYERS,
+        n_heads=HEADS,
+        hidden_dim=2 * WIDTH,
+        max_position_embeddings=LONGEST,
+        pad_token_id=0,
     )
     return DistilBertForMaskedLM(config), tokenizer
 
@@ -170,7 +227,15 @@ def _distilbert() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 def _gpt2() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     tokenizer = byte_pairs_of_gpt2()
     bos = tokenizer.bos_token_id
-    config = GPT2Config(vocab_size=len(tokenizer), n_positions=LONGEST, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, bos_token_id=bos, eos_token_id=bos)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=LONGEST,
+        n_embd=WIDTH,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        bos_token_id=bos,
+        eos_token_id=bos,
+    )
     return GPT2LMHeadModel(config), tokenizer
 
 
@@ -211,15 +276,21 @@ class TinyModels:
             tokenizer.save_pretrained(folder)
         return folder
 
-    def load(self, name: str, dtype: str = "float32", attention: str = "sdpa") -> glauber_mlm.models.LoadedModel:
+    def load(
+        self, name: str, dtype: str = "float32", attention: str = "sdpa"
+    ) -> glauber_mlm.models.LoadedModel:
         """Through `glauber_mlm.models.load`. Shared between tests: not to be changed."""
         key = (name, dtype, attention)
         if key not in self._loaded:
             kind = "causal" if name == "gpt2" else "masked"
-            self._loaded[key] = glauber_mlm.models.load(str(self.folder(name)), dtype=dtype, attention=attention, kind=kind)
+            self._loaded[key] = glauber_mlm.models.load(
+                str(self.folder(name)), dtype=dtype, attention=attention, kind=kind
+            )
         return self._loaded[key]
 
-    def conditionals(self, name: str, length: int = 10, dtype: str = "float32", attention: str = "sdpa", **options) -> MaskedLanguageModel:
+    def conditionals(
+        self, name: str, length: int = 10, dtype: str = "float32", attention: str = "sdpa", **options
+    ) -> MaskedLanguageModel:
         return self.load(name, dtype, attention).conditionals(length, **options)
 
 

@@ -38,7 +38,11 @@ from glauber_mlm.studies.theory import descend
 REPEATS = 5
 BUDGET = 40.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
 SETTLING_SWEEPS = 40  # at temperature 0, to a state that cold chains hardly leave
-MEMORY_LENGTH, MEMORY_CHAINS, MEMORY_TEMPERATURE = 16, 4, 0.03  # settled: moving chains would need a forward pass at most steps
+MEMORY_LENGTH, MEMORY_CHAINS, MEMORY_TEMPERATURE = (
+    16,
+    4,
+    0.03,
+)  # settled: moving chains would need a forward pass at most steps
 PLANTED_LENGTH, PLANTED_CHAINS, PLANTED_STEPS, PLANTED_TEMPERATURE = 64, 16, 2000, 0.5
 TARGETS = {
     "loop_over_plain.float32": ">= 1.8",
@@ -79,10 +83,14 @@ class EventCase:
         """The embedded model's conditionals and the starting states, shape (chains, length)."""
         conditionals = models.load().conditionals(self.length)
         states = windows(conditionals, self.chains)
-        return conditionals, descend(conditionals, states, SETTLING_SWEEPS, seed=0) if self.settled else states
+        return conditionals, descend(
+            conditionals, states, SETTLING_SWEEPS, seed=0
+        ) if self.settled else states
 
     def __str__(self) -> str:
-        return f"n = {self.length}, batch {self.chains}, {self.steps} steps{', settled' if self.settled else ''}"
+        return (
+            f"n = {self.length}, batch {self.chains}, {self.steps} steps{', settled' if self.settled else ''}"
+        )
 
 
 # On two cores one plain step of the first size takes seconds: hence few temperatures and steps, in which few pairs recur.
@@ -91,7 +99,11 @@ EVENT_CASES = (
     EventCase(16, 16, 200, (0.05, 0.1, 0.2, 0.5, 1.0)),
     EventCase(16, 16, 200, (0.05,), settled=True, target="event_speedup_over_ideal.settled"),
 )
-QUICK_CASES = tuple(replace(case, length=16, chains=4, steps=20, temperatures=case.temperatures[:1]) for case in EVENT_CASES if case.target)
+QUICK_CASES = tuple(
+    replace(case, length=16, chains=4, steps=20, temperatures=case.temperatures[:1])
+    for case in EVENT_CASES
+    if case.target
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,13 @@ def side_by_side(first: Callable[[], object], second: Callable[[], object], repe
     return Ratio(statistics.median(ratios), min(ratios), max(ratios), len(ratios))
 
 
-def public_loop_step(conditionals: MaskedLanguageModel, states: Tensor, sites: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+def public_loop_step(
+    conditionals: MaskedLanguageModel,
+    states: Tensor,
+    sites: Tensor,
+    temperature: float,
+    generator: torch.Generator,
+) -> Tensor:
     """One step as public samplers write it: vocabulary logits at every position, a softmax at one, a multinomial draw."""
     before = len(conditionals.frame.before)
     ids = conditionals._inputs(states, sites)
@@ -137,7 +155,9 @@ def public_loop_step(conditionals: MaskedLanguageModel, states: Tensor, sites: T
 
 def windows(conditionals: MaskedLanguageModel, count: int) -> Tensor:
     """`count` evenly spaced windows of n tokens of the passages, written one after another: int64, shape (count, n)."""
-    tokens = torch.cat([torch.as_tensor(conditionals.encode(passage.text), dtype=torch.int64) for passage in load_passages()])
+    tokens = torch.cat(
+        [torch.as_tensor(conditionals.encode(passage.text), dtype=torch.int64) for passage in load_passages()]
+    )
     stride = (len(tokens) - conditionals.length) // max(count - 1, 1)
     return tokens.unfold(0, conditionals.length, stride)[:count].contiguous()
 
@@ -208,7 +228,9 @@ def distinct_pairs(start: Tensor, record: plain.Record) -> int:
     return len(seen)
 
 
-def event_figures(conditionals: Conditionals, states: Tensor, temperature: float, steps: int, repeats: int) -> EventFigures:
+def event_figures(
+    conditionals: Conditionals, states: Tensor, temperature: float, steps: int, repeats: int
+) -> EventFigures:
     """Walk the same steps with both kernels."""
     state = plain.initial_state(conditionals, states, temperature)
     stream = RandomStream(0, range(len(states)))
@@ -261,7 +283,12 @@ def peak_memory(steps: int) -> float:
         "print(own[1] if own else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     with TemporaryDirectory() as folder:
-        finished = subprocess.run([sys.executable, "-c", program, str(Path(folder) / "run")], check=True, capture_output=True, text=True)
+        finished = subprocess.run(
+            [sys.executable, "-c", program, str(Path(folder) / "run")],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return int(finished.stdout.split()[-1]) / unit
 
@@ -275,20 +302,31 @@ def print_step_profile(dtype: str, length: int = 64, batch: int = 256, rows: int
     with torch.profiler.profile() as profiler:
         plain.step(conditionals, state, block)
     print(f"\nThe plain step, by operator (n = {length}, batch {batch}, {dtype}):")
-    print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=40))
+    print(
+        profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=rows, max_name_column_width=40)
+    )
 
 
-def print_walk_profile(name: str, conditionals: Conditionals, states: Tensor, temperature: float, steps: int, rows: int = 10) -> None:
+def print_walk_profile(
+    name: str, conditionals: Conditionals, states: Tensor, temperature: float, steps: int, rows: int = 10
+) -> None:
     """Where an event-driven walk spends its time, by function, and in how many forwards its rows come.
 
     The chain that needs most rows gets them one after another: as many forwards, however few rows there are in all.
     """
-    state, stream = plain.initial_state(conditionals, states, temperature), RandomStream(0, range(len(states)))
+    state, stream = (
+        plain.initial_state(conditionals, states, temperature),
+        RandomStream(0, range(len(states))),
+    )
     counted = Counting(conditionals)
     with cProfile.Profile() as profiler:
         EventDriven(counted).walk(state, stream, 0, steps)
-    print(f"\nThe event-driven walk, by function ({name}, tau = {temperature:g}, {steps} steps of {len(states)} chains):")
-    print(f"{counted.rows} rows in {counted.calls} forwards, where the plain walk takes {steps * len(states)} rows in {steps}")
+    print(
+        f"\nThe event-driven walk, by function ({name}, tau = {temperature:g}, {steps} steps of {len(states)} chains):"
+    )
+    print(
+        f"{counted.rows} rows in {counted.calls} forwards, where the plain walk takes {steps * len(states)} rows in {steps}"
+    )
     pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(rows)
 
 
@@ -301,7 +339,9 @@ def print_profiles(names: set[str]) -> None:
         print_walk_profile("planted margins", *planted(), PLANTED_TEMPERATURE, PLANTED_STEPS)
     for case in EVENT_CASES:
         # Rows and the worst ratio are over all cases; the settled one, where most rows come from the cache, tells where the rest of the time goes.
-        if case.target in names or (case.settled and {"event_rows_over_pairs", "event_worst_over_plain"} & names):
+        if case.target in names or (
+            case.settled and {"event_rows_over_pairs", "event_worst_over_plain"} & names
+        ):
             print_walk_profile(f"embedded model, {case}", *case.problem(), case.temperatures[0], case.steps)
 
 
@@ -329,7 +369,9 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
     repeats = 1 if quick else REPEATS
     sizes = [(16, 4)] if quick else [(16, 16), (16, 256), (64, 16), (64, 256)]
     medians: dict[str, float] = {}
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratios: median [smallest, largest] of how many")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratios: median [smallest, largest] of how many"
+    )
     for length, batch in tqdm(sizes, desc="plain", unit="size"):
         for name, ratio in plain_ratios(length, batch, repeats).items():
             tqdm.write(f"{name:30s} n = {length:3d}, batch {batch:3d}   {ratio}")
@@ -340,7 +382,9 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
         every += figures
         if case.target is not None:
             medians[case.target] = min(figure.share for figure in figures)
-    stub = event_figures(*planted(), PLANTED_TEMPERATURE, 50 if quick else PLANTED_STEPS, 1 if quick else REPEATS)
+    stub = event_figures(
+        *planted(), PLANTED_TEMPERATURE, 50 if quick else PLANTED_STEPS, 1 if quick else REPEATS
+    )
     print(f"{f'planted margins, {PLANTED_CHAINS} chains, tau = {PLANTED_TEMPERATURE:g}':50s} {stub}")
     every.append(stub)
     medians["event_rows_over_pairs"] = max(figure.rows_over_pairs for figure in every)
@@ -355,6 +399,8 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
         print(f"{name:34s} {value:8.3f}   target {TARGETS[name]}{'   missed' if missed(name, value) else ''}")
     if not quick:
         print_profiles({name for name, value in medians.items() if missed(name, value)})
-    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB")
+    print(
+        f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"
+    )
     write_json(output, medians)
     return medians

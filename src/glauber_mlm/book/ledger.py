@@ -39,7 +39,9 @@ class Ledger:
         self.chapter = chapter
         self.parameters = parameters
 
-    def record(self, claim: str, ours: str, verdict: Verdict, *, interval: str | None = None, note: str = "") -> None:
+    def record(
+        self, claim: str, ours: str, verdict: Verdict, *, interval: str | None = None, note: str = ""
+    ) -> None:
         """Write the finding for one claim; the last one written counts.
 
         Parameters
@@ -66,18 +68,33 @@ class Ledger:
         if declared.chapter != self.chapter:
             raise UserError(f"claim {claim} is recorded by chapter {declared.chapter}, not by {self.chapter}")
         if verdict not in declared.verdicts:
-            raise UserError(f"claim {claim} ({declared.kind}) does not take the verdict {str(verdict)!r}; it takes: {', '.join(declared.verdicts)}")
+            raise UserError(
+                f"claim {claim} ({declared.kind}) does not take the verdict {str(verdict)!r}; it takes: {', '.join(declared.verdicts)}"
+            )
         shared = self.parameters.model_dump(include={"model", "revision", "dtype", "profile", "seed"})
         shared["profile"] += f" ({', '.join(changed)} changed)" if (changed := self._changed()) else ""
-        finding = {"claim": claim, "ours": ours, "interval": interval, "verdict": str(verdict), "note": note, "rule": declared.rule}
-        write_json(_path(self.results, claim), {**finding, **shared, "chapter": self.chapter, "engine": __version__})
+        finding = {
+            "claim": claim,
+            "ours": ours,
+            "interval": interval,
+            "verdict": str(verdict),
+            "note": note,
+            "rule": declared.rule,
+        }
+        write_json(
+            _path(self.results, claim), {**finding, **shared, "chapter": self.chapter, "engine": __version__}
+        )
 
     def _changed(self) -> list[str]:
         """Parameters that differ from the cpu profile, whose values are the defaults, in a run that goes by its name."""
         if self.parameters.profile != "cpu":
             return []
         fields = type(self.parameters).model_fields
-        return [name for name, field in fields.items() if name not in ("model", "profile", "output") and getattr(self.parameters, name) != field.default]
+        return [
+            name
+            for name, field in fields.items()
+            if name not in ("model", "profile", "output") and getattr(self.parameters, name) != field.default
+        ]
 
     def clear(self) -> None:
         """Forget what an earlier run of this chapter recorded here, so that nothing stale is shown as new."""
@@ -108,7 +125,11 @@ def read_ledger(results: Path) -> pd.DataFrame:
     UserError
         If a file of the ledger cannot be read or holds a verdict that its claim does not take.
     """
-    return pd.DataFrame([_row(claim, _path(Path(results), claim.id)) for claim in CLAIMS.values()], columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(
+        [_row(claim, _path(Path(results), claim.id)) for claim in CLAIMS.values()],
+        columns=list(COLUMNS),
+        dtype=object,
+    )
 
 
 def _path(results: Path, claim: str) -> Path:
@@ -116,16 +137,28 @@ def _path(results: Path, claim: str) -> Path:
 
 
 def _row(claim: Claim, path: Path) -> dict[str, str]:
-    row = {"claim": claim.id, "statement": claim.statement, "paper": claim.paper, "rule": claim.rule, "verdict": str(Verdict.NOT_RUN)}
+    row = {
+        "claim": claim.id,
+        "statement": claim.statement,
+        "paper": claim.paper,
+        "rule": claim.rule,
+        "verdict": str(Verdict.NOT_RUN),
+    }
     row |= {"ours": "", "interval": "", "note": "", "model": "", "profile": ""}
     if path.exists():
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            row |= {name: found[name] or "" for name in ("ours", "interval", "note", "model", "profile", "rule")}
+            row |= {
+                name: found[name] or "" for name in ("ours", "interval", "note", "model", "profile", "rule")
+            }
             row["verdict"] = str(Verdict(found["verdict"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not a record of claim {claim.id} ({error}); remove it and run chapter {claim.chapter} again") from error
+            raise UserError(
+                f"{path} is not a record of claim {claim.id} ({error}); remove it and run chapter {claim.chapter} again"
+            ) from error
         if row["verdict"] not in claim.verdicts:
             verdict = row["verdict"]
-            raise UserError(f"{path} holds the verdict {verdict!r}, which claim {claim.id} does not take; remove it and run chapter {claim.chapter} again")
+            raise UserError(
+                f"{path} holds the verdict {verdict!r}, which claim {claim.id} does not take; remove it and run chapter {claim.chapter} again"
+            )
     return row

@@ -6,7 +6,18 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-_FETCHED_LINKS = {"stylesheet", "preload", "prefetch", "modulepreload", "icon", "shortcut", "apple-touch-icon", "manifest", "preconnect", "dns-prefetch"}
+_FETCHED_LINKS = {
+    "stylesheet",
+    "preload",
+    "prefetch",
+    "modulepreload",
+    "icon",
+    "shortcut",
+    "apple-touch-icon",
+    "manifest",
+    "preconnect",
+    "dns-prefetch",
+}
 _OUTSIDE = re.compile(r"^\s*(https?:)?//", re.IGNORECASE)
 _STYLE_URL = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])\s*((?:https?:)?//[^'")\s]+)""", re.IGNORECASE)
 
@@ -27,7 +38,10 @@ class _Resources(HTMLParser):
         if tag == "object":
             self.found.append(given.get("data", ""))
         if tag not in ("a", "link"):
-            self.found += [given.get("src", ""), *(part.split()[0] for part in given.get("srcset", "").split(",") if part.strip())]
+            self.found += [
+                given.get("src", ""),
+                *(part.split()[0] for part in given.get("srcset", "").split(",") if part.strip()),
+            ]
         self.found += _STYLE_URL.findall(given.get("style", ""))
 
     def handle_endtag(self, tag: str) -> None:
@@ -55,5 +69,9 @@ def outside_resources(site: Path) -> list[str]:
             parser = _Resources()
             parser.feed(text)
             addresses = parser.found
-        asked |= {f"{path.relative_to(site).as_posix()}: {address}" for address in addresses if _OUTSIDE.match(address)}
+        asked |= {
+            f"{path.relative_to(site).as_posix()}: {address}"
+            for address in addresses
+            if _OUTSIDE.match(address)
+        }
     return sorted(asked)

@@ -36,8 +36,14 @@ def clean_outputs(outputs: list[NotebookNode]) -> list[NotebookNode]:
         elif output.output_type == "error":
             kept.append(NotebookNode(output))
         elif _WIDGET not in output.data:
-            data = {kind: _steady(value) if kind == "text/plain" else value for kind, value in output.data.items()}
-            clean = NotebookNode(output_type=output.output_type, data=NotebookNode(data), metadata=NotebookNode(output.get("metadata", {})))
+            data = {
+                kind: _steady(value) if kind == "text/plain" else value for kind, value in output.data.items()
+            }
+            clean = NotebookNode(
+                output_type=output.output_type,
+                data=NotebookNode(data),
+                metadata=NotebookNode(output.get("metadata", {})),
+            )
             if output.output_type == "execute_result":
                 clean.execution_count = None
             kept.append(clean)

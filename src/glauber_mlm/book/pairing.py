@@ -103,11 +103,15 @@ def store_outputs(script: Path, executed: Path, profile: str) -> bool:
     """
     notebook, ran = read_script(script), nbformat.read(executed, as_version=4)
     cells = [cell for cell in ran.cells if not is_injected(cell)]
-    if [(cell.cell_type, cell.source) for cell in cells] != [(cell.cell_type, cell.source) for cell in notebook.cells]:
+    if [(cell.cell_type, cell.source) for cell in cells] != [
+        (cell.cell_type, cell.source) for cell in notebook.cells
+    ]:
         raise UserError(f"{executed} was not made from {script} as it is now; run the chapter again")
     for number, error in errors(ran):
         raise UserError(f"{executed} failed in cell {number} ({error}); its outputs are not stored")
-    _take_outputs(notebook, cells, {"source": source_hash(notebook), "engine": __version__, "profile": profile})
+    _take_outputs(
+        notebook, cells, {"source": source_hash(notebook), "engine": __version__, "profile": profile}
+    )
     return _write_if_changed(twin_path(script), notebook)
 
 
@@ -129,7 +133,9 @@ def differences(script: Path) -> list[str]:
     if not found:
         _take_outputs(notebook, twin.cells, twin.metadata[STORED])
         if path.read_text(encoding="utf-8") != _rendered(notebook):
-            found.append(f"{path.name}: ids, counts, outputs or metadata are not as this package writes them; run `glauber-mlm pair`")
+            found.append(
+                f"{path.name}: ids, counts, outputs or metadata are not as this package writes them; run `glauber-mlm pair`"
+            )
     return found
 
 
@@ -172,7 +178,9 @@ def _read_twin(path: Path) -> NotebookNode | None:
     try:
         return nbformat.read(path, as_version=4)
     except (ValueError, AttributeError, KeyError) as error:
-        raise UserError(f"{path} is not a notebook ({error}); remove it and run `glauber-mlm pair`") from error
+        raise UserError(
+            f"{path} is not a notebook ({error}); remove it and run `glauber-mlm pair`"
+        ) from error
 
 
 def _rendered(notebook: NotebookNode) -> str:

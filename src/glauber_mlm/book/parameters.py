@@ -27,13 +27,19 @@ class ChapterParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    model: Annotated[str, Field(min_length=1, description="embedded, a hub id or a local folder")] = "embedded"
+    model: Annotated[str, Field(min_length=1, description="embedded, a hub id or a local folder")] = (
+        "embedded"
+    )
     revision: Annotated[str | None, Field(description="revision of a hub model")] = None
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:<index>")] = "cpu"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:<index>")] = (
+        "cpu"
+    )
     attention: Literal["eager", "sdpa"] = "sdpa"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 20260
-    profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="recorded with the results")] = "cpu"
+    profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="recorded with the results")] = (
+        "cpu"
+    )
     output: Annotated[str, Field(description="results folder; empty: _build/manual/results")] = ""
 
 
@@ -54,7 +60,9 @@ class TheoryChecks(ChapterParameters):
     influence_contexts: Positive = 8
     influence_temperatures: Temperatures = [0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0]
     margin_states: Positive = 32
-    settle_sweeps: Annotated[int, Field(ge=1, description="sweeps at temperature 0 before margins are read")] = 20
+    settle_sweeps: Annotated[
+        int, Field(ge=1, description="sweeps at temperature 0 before margins are read")
+    ] = 20
     escape_temperatures: Temperatures = [0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0]
 
 
@@ -64,7 +72,9 @@ class RectangleTest(ChapterParameters):
     dtype: Certificate = "float32"
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 16
     rectangles: Annotated[int, Field(ge=2)] = 512
-    control: Annotated[str, Field(min_length=1, description="left_to_right, or a causal model by hub id or folder")] = "left_to_right"
+    control: Annotated[
+        str, Field(min_length=1, description="left_to_right, or a causal model by hub id or folder")
+    ] = "left_to_right"
     control_rectangles: Annotated[int, Field(ge=2)] = 32
     more_models: Annotated[list[str], Field(description="masked models of other sizes, for claim R3")] = []
 
@@ -82,14 +92,18 @@ class MixingTimes(ChapterParameters):
     calibration_pairs: Annotated[int, Field(ge=2)] = 60
     scaling_lengths: Lengths = [4, 8, 16, 32]
     scaling_temperature: Annotated[float, Field(gt=0)] = 3.0
-    semantic_level: Annotated[float, Field(gt=0, lt=1, description="share of the unrelated level that stops the semantic clock")] = 0.9
+    semantic_level: Annotated[
+        float, Field(gt=0, lt=1, description="share of the unrelated level that stops the semantic clock")
+    ] = 0.9
     lag_sweeps: Annotated[int, Field(ge=1, description="lag of the lagged coupling, in sweeps")] = 10
     cold_temperature: Annotated[float, Field(gt=0)] = 0.1
     cold_length: Annotated[int, Field(ge=2)] = 16
     cold_chains: Annotated[int, Field(ge=1, le=112, description="each from a passage of its own")] = 14
     cold_steps: Positive = 3000
     radius: Annotated[int, Field(ge=0, validate_default=True, description="Hamming radius of a stay")] = 2
-    divergence_steps: Annotated[int, Field(ge=1, description="steps over which trajectories are compared")] = 200
+    divergence_steps: Annotated[
+        int, Field(ge=1, description="steps over which trajectories are compared")
+    ] = 200
 
     @field_validator("temperatures", "radius")
     @classmethod
@@ -106,7 +120,9 @@ class MixingTimes(ChapterParameters):
 class SemanticTraps(ChapterParameters):
     """Chapter 4."""
 
-    model_config = ConfigDict(validate_default=True)  # a default radius, say, must fit a length that was given
+    model_config = ConfigDict(
+        validate_default=True
+    )  # a default radius, say, must fit a length that was given
 
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     length: Annotated[int, Field(ge=2, description="tokens in a state")] = 24
@@ -115,10 +131,14 @@ class SemanticTraps(ChapterParameters):
     steps: Positive = 2000
     every: Annotated[int, Field(ge=1, description="steps between embeddings")] = 20
     radius: Annotated[int, Field(ge=0, description="Hamming radius of a stay")] = 2
-    shortest_stay: Annotated[int, Field(ge=1, le=100, description="steps; claim S2 is decided by stays from 100 on")] = 100
+    shortest_stay: Annotated[
+        int, Field(ge=1, le=100, description="steps; claim S2 is decided by stays from 100 on")
+    ] = 100
     dwells: Annotated[int, Field(ge=1, description="dwells of each chain in the escape test")] = 12
     politics_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    exclamation_levels: Annotated[list[Annotated[int, Field(ge=0)]], Field(description='numbers of "!"; empty: 1 to the length - 1')] = []
+    exclamation_levels: Annotated[
+        list[Annotated[int, Field(ge=0)]], Field(description='numbers of "!"; empty: 1 to the length - 1')
+    ] = []
     exclamation_states: Annotated[int, Field(ge=2, le=112, description="each from a passage of its own")] = 8
     exclamation_temperatures: Temperatures = [0.5, 1.0, 1.5]
 

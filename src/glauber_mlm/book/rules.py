@@ -60,7 +60,9 @@ def margin_bound(margins: np.ndarray, escapes: np.ndarray, bounds: np.ndarray) -
     if not cases.any():
         return Verdict.NOT_RUN, 0
     violated = escapes[cases] > bounds[cases] * (1 + ROUNDING)
-    return (Verdict.VIOLATED if violated.any() else Verdict.NO_VIOLATION_FOUND), int((bounds[cases] < 1).sum())
+    return (Verdict.VIOLATED if violated.any() else Verdict.NO_VIOLATION_FOUND), int(
+        (bounds[cases] < 1).sum()
+    )
 
 
 def pessimistic(ratios: Sequence[float]) -> Verdict:
@@ -115,7 +117,12 @@ def transition(crossings: Mapping[int, Crossing], calibrated: bool) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def loses_identity(reached: Mapping[float, bool], below: Mapping[float, bool], coherent: Mapping[float, bool], long_enough: bool) -> Verdict:
+def loses_identity(
+    reached: Mapping[float, bool],
+    below: Mapping[float, bool],
+    coherent: Mapping[float, bool],
+    long_enough: bool,
+) -> Verdict:
     """S1: from `studies.landscape.identity`, by temperature, and whether the runs are long enough to disagree."""
     if any(reached[tau] and coherent[tau] for tau in reached):
         return Verdict.AGREES
@@ -158,7 +165,9 @@ def drift_upwards(frame: pd.DataFrame) -> tuple[Verdict, list[int], float, float
     return (Verdict.AGREES if length >= 2 else Verdict.UNDECIDED), longest, ratio, where
 
 
-def recurrent(visits: pd.DataFrame, share: Interval, base: Interval, shuffled: Interval, long_enough: bool) -> Verdict:
+def recurrent(
+    visits: pd.DataFrame, share: Interval, base: Interval, shuffled: Interval, long_enough: bool
+) -> Verdict:
     """S4: from the recurrence counts of chains with other starts, estimates with interval of their share of time and of the two nulls, and whether runs are long enough to disagree.
 
     `visits` has `passage`, `visited`, `entries`, `returns`, `share`, `ends_inside`.
@@ -170,4 +179,8 @@ def recurrent(visits: pd.DataFrame, share: Interval, base: Interval, shuffled: I
         return Verdict.UNDECIDED
     excess = (visits["ends_inside"] - visits["share"]).groupby(visits["passage"]).mean()
     leaves = excess.mean() <= 2 * excess.sem()
-    return Verdict.AGREES if leaves and (visits["returns"] > 0).any() and visits["entries"].mean() > 1 else Verdict.UNDECIDED
+    return (
+        Verdict.AGREES
+        if leaves and (visits["returns"] > 0).any() and visits["entries"].mean() > 1
+        else Verdict.UNDECIDED
+    )

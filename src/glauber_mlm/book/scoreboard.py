@@ -60,12 +60,24 @@ def scoreboard_html(frame: pd.DataFrame) -> str:
             f'padding: 0.1em 0.5em; border-radius: 0.6em; display: inline-block;">{escape(row["verdict"])}</span>'
         )
         statement = f"{escape(row['statement'])}<details><summary>decision rule</summary>{escape(row['rule'])}</details>"
-        origin = f'<div style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</div>' if row["model"] else ""
+        origin = (
+            f'<div style="{_SMALL}">{escape(row["model"])}, profile {escape(row["profile"])}</div>'
+            if row["model"]
+            else ""
+        )
         note = f'<div style="{_SMALL}">{escape(row["note"])}</div>' if row["note"] else ""
-        cells = [f"<strong>{escape(row['claim'])}</strong>", badge, statement, escape(row["paper"]), escape(_ours(row)) + note + origin]
+        cells = [
+            f"<strong>{escape(row['claim'])}</strong>",
+            badge,
+            statement,
+            escape(row["paper"]),
+            escape(_ours(row)) + note + origin,
+        ]
         rows.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
     table = (
-        f'<table class="scoreboard" style="font-size: 0.85em; width: 100%;"><thead><tr>{head}</tr></thead><tbody>\n' + "\n".join(rows) + "\n</tbody></table>"
+        f'<table class="scoreboard" style="font-size: 0.85em; width: 100%;"><thead><tr>{head}</tr></thead><tbody>\n'
+        + "\n".join(rows)
+        + "\n</tbody></table>"
     )
     return f'<div style="overflow-x: auto;">{table}</div>'
 

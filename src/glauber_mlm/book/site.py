@@ -49,7 +49,9 @@ def build_site(profile: str, *, root: Path | None = None) -> Path:
     notebooks = {spec.stem: executed_path(folder, spec.stem) for spec in CHAPTERS.values()}
     for spec in CHAPTERS.values():
         if not notebooks[spec.stem].exists():
-            raise UserError(f"chapter {spec.name} was not executed under the profile {profile!r}; run `glauber-mlm book --profile {profile}`")
+            raise UserError(
+                f"chapter {spec.name} was not executed under the profile {profile!r}; run `glauber-mlm book --profile {profile}`"
+            )
     return build(root, folder, notebooks, status_page(profile, folder))
 
 
@@ -98,11 +100,17 @@ def build(root: Path, folder: Path, notebooks: Mapping[str, Path], status: str) 
     write_text(log, text)
     if result.returncode:
         lines = [line.strip() for line in text.splitlines() if re.search(r"WARNING|ERROR|Error|error:", line)]
-        raise UserError(f"the strict build of the site failed: {lines[0] if lines else 'see the log'}; log: {log}".replace(f"{source}/", ""))
+        raise UserError(
+            f"the strict build of the site failed: {lines[0] if lines else 'see the log'}; log: {log}".replace(
+                f"{source}/", ""
+            )
+        )
     built = work / "_build" / "html"
     asked = outside_resources(built)
     if asked:
-        raise UserError(f"the site asks other hosts for {len(asked)} resources, first {asked[0]}; every resource must be in the site")
+        raise UserError(
+            f"the site asks other hosts for {len(asked)} resources, first {asked[0]}; every resource must be in the site"
+        )
     built.rename(site)
     return site / "index.html"
 
@@ -110,12 +118,19 @@ def build(root: Path, folder: Path, notebooks: Mapping[str, Path], status: str) 
 def _stage(root: Path, source: Path, notebooks: Mapping[str, Path], status: str) -> None:
     """Collect what the site is made of: configuration, prose, style sheets, executed notebooks and MathJax; no scripts."""
     (source / "book").mkdir(parents=True)
-    for path in [root / "_config.yml", root / "_toc.yml", *sorted((root / "book").glob("*.md")), root / "book" / "references.bib"]:
+    for path in [
+        root / "_config.yml",
+        root / "_toc.yml",
+        *sorted((root / "book").glob("*.md")),
+        root / "book" / "references.bib",
+    ]:
         shutil.copy(path, source / path.relative_to(root))
     for stem, path in notebooks.items():
         page = _page(nbformat.read(path, as_version=4))
         for number, error in errors(page):
-            raise UserError(f"{path} failed in cell {number} ({error}); a page with a failed cell is not published")
+            raise UserError(
+                f"{path} failed in cell {number} ({error}); a page with a failed cell is not published"
+            )
         nbformat.write(page, source / "book" / f"{stem}.ipynb")
     (source / "book" / "status.md").write_text(status, encoding="utf-8")
     _copy_mathjax(source / "offline" / "mathjax")
@@ -126,20 +141,26 @@ def _stage(root: Path, source: Path, notebooks: Mapping[str, Path], status: str)
 def _page(notebook: NotebookNode) -> NotebookNode:
     """A notebook as a page: without timings, progress bars and counts; what papermill injected is folded away."""
     for cell in notebook.cells:
-        cell.metadata = NotebookNode({key: value for key, value in cell.metadata.items() if key != "papermill" and value != []})
+        cell.metadata = NotebookNode(
+            {key: value for key, value in cell.metadata.items() if key != "papermill" and value != []}
+        )
         if is_injected(cell):
             cell.metadata.tags = [*cell.metadata.tags, "hide-input"]
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = clean_outputs(cell.outputs), None
     language = {"name": "python", "pygments_lexer": "ipython3"}
-    notebook.metadata = NotebookNode(kernelspec=notebook.metadata.kernelspec, language_info=NotebookNode(language))
+    notebook.metadata = NotebookNode(
+        kernelspec=notebook.metadata.kernelspec, language_info=NotebookNode(language)
+    )
     return notebook
 
 
 def _copy_mathjax(target: Path) -> None:
     spec = importlib.util.find_spec("mathjax")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("the package django-static-mathjax is not installed; `make setup` installs everything")
+        raise UserError(
+            "the package django-static-mathjax is not installed; `make setup` installs everything"
+        )
     origin = Path(next(iter(spec.submodule_search_locations))) / "static" / "mathjax" / "es5"
     for part in _MATHJAX_PARTS:
         copy = shutil.copytree if (origin / part).is_dir() else shutil.copy

@@ -23,7 +23,14 @@ def status_page(profile: str, folder: Path, *, engine: str = __version__) -> str
         Version of this package that made the outputs.
     """
     times = read_times(folder)
-    lines = ["# Status", "", f"The pages show a run under the profile `{profile}` by version {engine} of the engine.", "", "## Run times", ""]
+    lines = [
+        "# Status",
+        "",
+        f"The pages show a run under the profile `{profile}` by version {engine} of the engine.",
+        "",
+        "## Run times",
+        "",
+    ]
     if times:
         lines += [
             "Wall time of each chapter's last run; finished parts that an earlier run left here are found again and cost nothing.",
@@ -31,8 +38,13 @@ def status_page(profile: str, folder: Path, *, engine: str = __version__) -> str
             "| Chapter | Time |",
             "| --- | ---: |",
         ]
-        lines += [f"| {spec.title} | {format_seconds(times[spec.name]) if spec.name in times else 'not run'} |" for spec in CHAPTERS.values()]
-        lines += [f"| all chapters | {format_seconds(sum(times[name] for name in CHAPTERS if name in times))} |"]
+        lines += [
+            f"| {spec.title} | {format_seconds(times[spec.name]) if spec.name in times else 'not run'} |"
+            for spec in CHAPTERS.values()
+        ]
+        lines += [
+            f"| all chapters | {format_seconds(sum(times[name] for name in CHAPTERS if name in times))} |"
+        ]
         about = "The chapters ran with"
     else:
         lines += ["These pages were rendered from the outputs kept in the repository; nothing was executed."]

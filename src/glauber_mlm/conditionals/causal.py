@@ -41,24 +41,47 @@ class CausalCandidates:
         For a model in training mode, an empty candidate set, an unknown id, a tokenizer without a beginning-of-sequence token, or too long a sequence.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, candidates: Sequence[Sequence[int]], identity: str = "") -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        candidates: Sequence[Sequence[int]],
+        identity: str = "",
+    ) -> None:
         check_evaluation_mode(model)
-        self.model, self.candidates = model, tuple(tuple(sorted({int(token) for token in tokens})) for tokens in candidates)
+        self.model, self.candidates = (
+            model,
+            tuple(tuple(sorted({int(token) for token in tokens})) for tokens in candidates),
+        )
         self.length, self.vocabulary = len(self.candidates), int(model.config.vocab_size)
         limit = int(model.config.max_position_embeddings)
         if tokenizer.bos_token_id is None:
-            raise UserError("the tokenizer has no beginning-of-sequence token; the first token would have no probability")
+            raise UserError(
+                "the tokenizer has no beginning-of-sequence token; the first token would have no probability"
+            )
         if not self.candidates or self.length + 1 > limit:
-            raise UserError(f"{self.length} tokens and the beginning token do not fit the model; at least 1 and at most {limit - 1} tokens are allowed")
-        if any(not tokens or not all(0 <= token < self.vocabulary for token in tokens) for tokens in self.candidates):
+            raise UserError(
+                f"{self.length} tokens and the beginning token do not fit the model; at least 1 and at most {limit - 1} tokens are allowed"
+            )
+        if any(
+            not tokens or not all(0 <= token < self.vocabulary for token in tokens)
+            for tokens in self.candidates
+        ):
             raise UserError(f"give at least one candidate in [0, {self.vocabulary}) at each site")
         self.precision = model.dtype
-        self.device, self.dtype = model.device, torch.float64 if model.dtype == torch.float64 else torch.float32
+        self.device, self.dtype = (
+            model.device,
+            torch.float64 if model.dtype == torch.float64 else torch.float32,
+        )
         self.free_sites = torch.arange(self.length, device=self.device)
         self._start = torch.tensor([tokenizer.bos_token_id], device=self.device)
         widest = max(len(tokens) for tokens in self.candidates)
-        self._candidates = torch.tensor([tokens + tokens[-1:] * (widest - len(tokens)) for tokens in self.candidates], device=self.device)
-        self.fingerprint = hashlib.sha256(f"{identity or weights_digest(model)}|{self.candidates}".encode()).hexdigest()
+        self._candidates = torch.tensor(
+            [tokens + tokens[-1:] * (widest - len(tokens)) for tokens in self.candidates], device=self.device
+        )
+        self.fingerprint = hashlib.sha256(
+            f"{identity or weights_digest(model)}|{self.candidates}".encode()
+        ).hexdigest()
 
     def log_joint(self, states: Tensor) -> Tensor:
         """Log probabilities of whole sequences, in nats: float64, shape (B,)."""
@@ -71,7 +94,11 @@ class CausalCandidates:
         """See `Conditionals.logits`: the log joint at the candidates, -inf elsewhere."""
         candidates = self._candidates[sites]
         count, width = candidates.shape
-        filled = states[:, None].expand(-1, width, -1).scatter(2, sites[:, None, None].expand(-1, width, 1), candidates[:, :, None])
+        filled = (
+            states[:, None]
+            .expand(-1, width, -1)
+            .scatter(2, sites[:, None, None].expand(-1, width, 1), candidates[:, :, None])
+        )
         joint = self.log_joint(filled.reshape(count * width, -1)).reshape(count, width)
         joint = joint - joint.amax(dim=1, keepdim=True)  # in float64, before any rounding to float32
         rows = torch.full((count, self.vocabulary), float("-inf"), dtype=self.dtype, device=self.device)
@@ -103,7 +130,9 @@ class LeftToRight:
         total = torch.zeros(len(states), dtype=torch.float64, device=inner.device)
         seen = torch.full_like(states, inner.mask_token)
         for site in range(inner.length):
-            rows = inner.logits(seen, torch.full((len(states),), site, dtype=torch.int64, device=inner.device))
+            rows = inner.logits(
+                seen, torch.full((len(states),), site, dtype=torch.int64, device=inner.device)
+            )
             total += rows.double().log_softmax(dim=1).gather(1, states[:, site : site + 1])[:, 0]
             seen = seen.clone()
             seen[:, site] = states[:, site]

@@ -23,7 +23,14 @@ _UNUSED = re.compile(r"^(?:\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 HEAD_TOLERANCE = 1e-5
 PROBED_TOKENS = 8  # of the sequence on which the head is compared with the full forward
 # What a configuration says beside the law. The dtype is that of the weights, which are hashed with it.
-_NO_PART_OF_THE_LAW = {"name_or_path", "dtype", "torch_dtype", "attn_implementation", "transformers_version", "architectures"}
+_NO_PART_OF_THE_LAW = {
+    "name_or_path",
+    "dtype",
+    "torch_dtype",
+    "attn_implementation",
+    "transformers_version",
+    "architectures",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,9 @@ def default_frame(tokenizer: PreTrainedTokenizerBase) -> Frame:
     return Frame(tuple(around[:place]), tuple(around[place + 1 :]))
 
 
-def barred_tokens(tokenizer: PreTrainedTokenizerBase, vocabulary: int, extra: Iterable[int] = ()) -> list[int]:
+def barred_tokens(
+    tokenizer: PreTrainedTokenizerBase, vocabulary: int, extra: Iterable[int] = ()
+) -> list[int]:
     """Ids that are never sampled: special, unused, beyond the tokenizer, and those in `extra`.
 
     Parameters
@@ -56,7 +65,9 @@ def barred_tokens(tokenizer: PreTrainedTokenizerBase, vocabulary: int, extra: It
     """
     known = tokenizer.get_vocab()
     barred = set(range(vocabulary)) - set(known.values())
-    barred |= set(tokenizer.all_special_ids) | {index for token, index in known.items() if _UNUSED.match(token)}
+    barred |= set(tokenizer.all_special_ids) | {
+        index for token, index in known.items() if _UNUSED.match(token)
+    }
     barred |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     return sorted(index for index in barred | set(extra) if 0 <= index < vocabulary)
 
@@ -77,7 +88,9 @@ def longest_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     limit = int(model.config.max_position_embeddings)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            limit = min(limit, int(module.num_embeddings) - module.padding_idx - 1)  # RoBERTa and its kin: positions start after the padding index
+            limit = min(
+                limit, int(module.num_embeddings) - module.padding_idx - 1
+            )  # RoBERTa and its kin: positions start after the padding index
     return min(limit, int(tokenizer.model_max_length))
 
 
@@ -124,12 +137,17 @@ class MaskedLanguageModel:
         identity: str = "",
     ) -> None:
         if tokenizer.mask_token_id is None:
-            raise UserError("the tokenizer has no mask token, so the model gives no conditionals; choose a masked language model")
+            raise UserError(
+                "the tokenizer has no mask token, so the model gives no conditionals; choose a masked language model"
+            )
         check_evaluation_mode(model)
         self.model, self.tokenizer = model, tokenizer
         self.frame = default_frame(tokenizer) if frame is None else frame
         self.length = int(length)
-        total, limit = self.length + len(self.frame.before) + len(self.frame.after), longest_sequence(model, tokenizer)
+        total, limit = (
+            self.length + len(self.frame.before) + len(self.frame.after),
+            longest_sequence(model, tokenizer),
+        )
         if self.length < 1 or total > limit:
             raise UserError(
                 f"{length} tokens make {total} with the frame; the model takes at least 1 free token and at most {limit} in all: "
@@ -145,7 +163,9 @@ class MaskedLanguageModel:
             beyond = set(range(self.vocabulary)) - set(tokenizer.get_vocab().values())
             barred = sorted(beyond)
         self.barred = sorted({*barred, *(int(token) for token in extra_barred)})
-        if not all(0 <= token < self.vocabulary for token in (*self.barred, *self.frame.before, *self.frame.after)):
+        if not all(
+            0 <= token < self.vocabulary for token in (*self.barred, *self.frame.before, *self.frame.after)
+        ):
             raise UserError(f"a token of the frame or of extra_barred is outside [0, {self.vocabulary})")
         if len(self.barred) == self.vocabulary:
             raise UserError("every token is barred; leave at least one that may be sampled")
@@ -165,7 +185,10 @@ class MaskedLanguageModel:
         if head is None:
             return None
         short = min(self.length, PROBED_TOKENS)
-        ids = self._inputs(torch.full((1, short), self.mask_token, device=self.device), torch.zeros(1, dtype=torch.int64, device=self.device))
+        ids = self._inputs(
+            torch.full((1, short), self.mask_token, device=self.device),
+            torch.zeros(1, dtype=torch.int64, device=self.device),
+        )
         with torch.inference_mode():
             ours = head(self.model.base_model(input_ids=ids).last_hidden_state)
             theirs = self.model(input_ids=ids).logits
@@ -187,7 +210,9 @@ class MaskedLanguageModel:
         with torch.inference_mode():
             hidden = self.model.base_model(input_ids=ids).last_hidden_state
         if hidden.ndim != 3 or hidden.shape[:2] != ids.shape:
-            raise UserError(f"hidden states have shape {tuple(hidden.shape)}, not (batch, length, width); load the model with attention='sdpa' or 'eager'")
+            raise UserError(
+                f"hidden states have shape {tuple(hidden.shape)}, not (batch, length, width); load the model with attention='sdpa' or 'eager'"
+            )
         return hidden[torch.arange(len(ids), device=ids.device), sites + len(self.frame.before)]
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
@@ -195,7 +220,9 @@ class MaskedLanguageModel:
         with torch.inference_mode():
             if self._head is None:
                 rows = self.model(input_ids=self._inputs(states, sites)).logits
-                rows = rows[torch.arange(len(rows), device=rows.device), sites + len(self.frame.before)].to(self.dtype)
+                rows = rows[torch.arange(len(rows), device=rows.device), sites + len(self.frame.before)].to(
+                    self.dtype
+                )
             else:
                 rows = self._head(self.hidden(states, sites).to(self.dtype))
             return rows.masked_fill_(self._barred, float("-inf"))
@@ -206,7 +233,11 @@ class MaskedLanguageModel:
 
     def decode(self, tokens: Sequence[int] | Tensor) -> str:
         """A state as text, for reading and for sentence embeddings; never tokenized again."""
-        return self.tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False, clean_up_tokenization_spaces=self._wordpiece)
+        return self.tokenizer.decode(
+            [int(token) for token in tokens],
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=self._wordpiece,
+        )
 
 
 def check_evaluation_mode(model: nn.Module) -> None:
@@ -218,14 +249,20 @@ def check_evaluation_mode(model: nn.Module) -> None:
     """
     training = [name for name, module in model.named_modules() if module.training]
     if training:
-        raise UserError(f"the model is in training mode ({training[0] or type(model).__name__}), so its rows may be random; call model.eval() first")
+        raise UserError(
+            f"the model is in training mode ({training[0] or type(model).__name__}), so its rows may be random; call model.eval() first"
+        )
 
 
 def weights_digest(model: PreTrainedModel) -> str:
     """SHA-256 of the parameters and buffers, names and dtypes included, and of what the configuration says of the law (heads, activation, ...)."""
     digest = hashlib.sha256()
     if getattr(model, "config", None) is not None:
-        law = {key: value for key, value in model.config.to_dict().items() if key.lstrip("_") not in _NO_PART_OF_THE_LAW}
+        law = {
+            key: value
+            for key, value in model.config.to_dict().items()
+            if key.lstrip("_") not in _NO_PART_OF_THE_LAW
+        }
         digest.update(json.dumps(law, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}".encode())

@@ -67,7 +67,9 @@ def require_certifiable(conditionals: Conditionals) -> None:
     precision = getattr(conditionals, "precision", None) or conditionals.dtype
     if precision not in (torch.float32, torch.float64):
         name = str(precision).removeprefix("torch.")
-        raise UserError(f"certificates are computed in float32 or float64, not {name}; load the model with dtype float32")
+        raise UserError(
+            f"certificates are computed in float32 or float64, not {name}; load the model with dtype float32"
+        )
 
 
 def check_rows(rows: Tensor, sites: Tensor, name: str, numbers: Sequence[int] | Tensor) -> None:
@@ -87,11 +89,21 @@ def check_rows(rows: Tensor, sites: Tensor, name: str, numbers: Sequence[int] | 
     UserError
         Naming the first row that holds NaN or +inf, or bars every token.
     """
-    bad = torch.nonzero(~torch.isfinite(rows.amax(dim=1)))[:, 0].tolist()  # the maximum of a row passes on NaN
+    bad = torch.nonzero(~torch.isfinite(rows.amax(dim=1)))[
+        :, 0
+    ].tolist()  # the maximum of a row passes on NaN
     if bad:
         row, number, site = rows[bad[0]], int(numbers[bad[0]]), int(sites[bad[0]])
-        reason = "are NaN" if bool(torch.isnan(row).any()) else "are +inf" if bool(torch.isposinf(row).any()) else "bar every token"
-        raise UserError(f"{name} {number}: logits at site {site} {reason}; check the model's weights and dtype")
+        reason = (
+            "are NaN"
+            if bool(torch.isnan(row).any())
+            else "are +inf"
+            if bool(torch.isposinf(row).any())
+            else "bar every token"
+        )
+        raise UserError(
+            f"{name} {number}: logits at site {site} {reason}; check the model's weights and dtype"
+        )
 
 
 def check_states(conditionals: Conditionals, states: Tensor) -> None:

@@ -30,7 +30,12 @@ class Restricted:
         If no site is free, a site is unknown or repeated, or a site has no allowed token.
     """
 
-    def __init__(self, conditionals: Conditionals, free_sites: Sequence[int] | None = None, allowed: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        conditionals: Conditionals,
+        free_sites: Sequence[int] | None = None,
+        allowed: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         before = conditionals.free_sites.tolist()
         sites = before if free_sites is None else [int(site) for site in free_sites]
         if not sites or len(set(sites)) != len(sites) or not set(sites) <= set(before):
@@ -42,7 +47,9 @@ class Restricted:
         self.device, self.dtype = conditionals.device, conditionals.dtype
         self.precision = getattr(conditionals, "precision", None) or conditionals.dtype
         self.free_sites = torch.tensor(sites, dtype=torch.int64, device=self.device)
-        self.allowed = None if allowed is None else tuple(tuple(int(token) for token in tokens) for tokens in allowed)
+        self.allowed = (
+            None if allowed is None else tuple(tuple(int(token) for token in tokens) for tokens in allowed)
+        )
         self._barred: Tensor | None = None
         if self.allowed is not None:
             if len(self.allowed) != len(sites) or any(not tokens for tokens in self.allowed):

@@ -36,13 +36,19 @@ class SolvableModel(ABC):
 
     dtype = precision = torch.float64
 
-    def __init__(self, length: int, vocabulary: int, description: str, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, length: int, vocabulary: int, description: str, device: torch.device | str = "cpu"
+    ) -> None:
         if length < 1 or vocabulary < 2:
-            raise UserError(f"{length} sites and {vocabulary} tokens; a model needs at least 1 site and 2 tokens")
+            raise UserError(
+                f"{length} sites and {vocabulary} tokens; a model needs at least 1 site and 2 tokens"
+            )
         self.length, self.vocabulary = int(length), int(vocabulary)
         self.device = torch.device(device)
         self.free_sites = torch.arange(self.length, device=self.device)
-        self.fingerprint = hashlib.sha256(f"{type(self).__name__}|{length}|{vocabulary}|{description}".encode()).hexdigest()
+        self.fingerprint = hashlib.sha256(
+            f"{type(self).__name__}|{length}|{vocabulary}|{description}".encode()
+        ).hexdigest()
 
     @abstractmethod
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
@@ -62,7 +68,9 @@ class SolvableModel(ABC):
         """
         count = self.vocabulary**self.length
         if count > LARGEST_ENUMERATION:
-            raise UserError(f"{self.vocabulary}**{self.length} states are too many to enumerate; at most {LARGEST_ENUMERATION} are allowed: take fewer sites")
+            raise UserError(
+                f"{self.vocabulary}**{self.length} states are too many to enumerate; at most {LARGEST_ENUMERATION} are allowed: take fewer sites"
+            )
         place = self.vocabulary ** torch.arange(self.length - 1, -1, -1)
         return (torch.arange(count)[:, None] // place % self.vocabulary).to(self.device)
 
@@ -74,7 +82,9 @@ class SolvableModel(ABC):
         UserError
             If there are too many states, the temperature is not positive, or the conditionals have no joint law.
         """
-        return torch.log_softmax(self.log_weights(self.states()) / _finite("temperature", temperature, positive=True), dim=0)
+        return torch.log_softmax(
+            self.log_weights(self.states()) / _finite("temperature", temperature, positive=True), dim=0
+        )
 
 
 def _spins(states: Tensor) -> Tensor:
@@ -83,7 +93,9 @@ def _spins(states: Tensor) -> Tensor:
 
 def _finite(name: str, value: float, positive: bool = False) -> float:
     if not math.isfinite(value) or (positive and value <= 0):
-        raise UserError(f"{name} {value!r} is refused; it must be a finite{' positive' if positive else ''} number")
+        raise UserError(
+            f"{name} {value!r} is refused; it must be a finite{' positive' if positive else ''} number"
+        )
     return float(value)
 
 
@@ -100,17 +112,30 @@ class Ising(SolvableModel):
     device : torch.device or str
     """
 
-    def __init__(self, shape: str, size: int, coupling: float = 1.0, field: float = 0.0, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        shape: str,
+        size: int,
+        coupling: float = 1.0,
+        field: float = 0.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
         if shape not in ("cycle", "torus"):
             raise UserError(f'Ising shape {shape!r} is unknown; allowed are "cycle" and "torus"')
         if size < 2:
-            raise UserError(f"Ising size {size} is too small; at least 2 is needed for a site to have neighbours other than itself")
+            raise UserError(
+                f"Ising size {size} is too small; at least 2 is needed for a site to have neighbours other than itself"
+            )
         self.coupling, self.field = _finite("coupling", coupling), _finite("field", field)
-        super().__init__(size if shape == "cycle" else size * size, 2, f"{shape}|{self.coupling!r}|{self.field!r}", device)
+        super().__init__(
+            size if shape == "cycle" else size * size, 2, f"{shape}|{self.coupling!r}|{self.field!r}", device
+        )
         grid = torch.arange(self.length).view(-1, size)
         shifts = [(1, 1), (-1, 1)] if shape == "cycle" else [(1, 1), (1, 0), (-1, 1), (-1, 0)]
         # The first half of the columns visits every edge once.
-        self._neighbours = torch.stack([grid.roll(-shift, dims=axis).reshape(-1) for shift, axis in shifts], dim=1).to(self.device)
+        self._neighbours = torch.stack(
+            [grid.roll(-shift, dims=axis).reshape(-1) for shift, axis in shifts], dim=1
+        ).to(self.device)
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
         around = _spins(states.gather(1, self._neighbours[sites])).sum(dim=1)
@@ -166,7 +191,9 @@ class CurieWeiss(SolvableModel):
         total = 2 * plus - n
 
         # Chosen among the - spins with the rest summing to M + 1, or among the + spins with the rest summing to M - 1.
-        up, stay_minus = (expit(sign * 2 * (total + 1) / (n * temperature)) * (n - plus) / n for sign in (1, -1))
+        up, stay_minus = (
+            expit(sign * 2 * (total + 1) / (n * temperature)) * (n - plus) / n for sign in (1, -1)
+        )
         down, stay_plus = (expit(sign * 2 * (total - 1) / (n * temperature)) * plus / n for sign in (-1, 1))
         transition = np.diag(stay_minus + stay_plus) + np.diag(up[:-1], 1) + np.diag(down[1:], -1)
         choices = np.array([math.log(math.comb(n, k)) for k in range(n + 1)])
@@ -189,9 +216,13 @@ class Potts(SolvableModel):
     device : torch.device or str
     """
 
-    def __init__(self, length: int, colours: int, coupling: float = 1.0, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, length: int, colours: int, coupling: float = 1.0, device: torch.device | str = "cpu"
+    ) -> None:
         if length < 2:
-            raise UserError(f"Potts cycle of {length} sites; at least 2 are needed for a site to have neighbours other than itself")
+            raise UserError(
+                f"Potts cycle of {length} sites; at least 2 are needed for a site to have neighbours other than itself"
+            )
         self.coupling = _finite("coupling", coupling)
         super().__init__(length, colours, repr(self.coupling), device)
 
@@ -219,8 +250,12 @@ class ProductMeasure(SolvableModel):
     def __init__(self, logits: Tensor | np.ndarray, device: torch.device | str = "cpu") -> None:
         table = torch.as_tensor(logits, dtype=torch.float64).detach().clone()
         if table.ndim != 2 or not bool(torch.isfinite(table).all()):
-            raise UserError(f"product measure from logits of shape {tuple(table.shape)}; give finite ones of shape (sites, tokens)")
-        super().__init__(table.shape[0], table.shape[1], hashlib.sha256(table.cpu().numpy().tobytes()).hexdigest(), device)
+            raise UserError(
+                f"product measure from logits of shape {tuple(table.shape)}; give finite ones of shape (sites, tokens)"
+            )
+        super().__init__(
+            table.shape[0], table.shape[1], hashlib.sha256(table.cpu().numpy().tobytes()).hexdigest(), device
+        )
         self._table = table.to(self.device)
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
@@ -233,7 +268,9 @@ class ProductMeasure(SolvableModel):
 class _Table(SolvableModel):
     """A joint law given as a table of V**n log weights."""
 
-    def __init__(self, length: int, vocabulary: int, table: Tensor, description: str, device: torch.device | str) -> None:
+    def __init__(
+        self, length: int, vocabulary: int, table: Tensor, description: str, device: torch.device | str
+    ) -> None:
         super().__init__(length, vocabulary, description, device)
         self._table = table.to(self.device)
         self._place = self.vocabulary ** torch.arange(self.length - 1, -1, -1, device=self.device)
@@ -261,7 +298,9 @@ class RandomJoint(_Table):
 
     def __init__(self, length: int, vocabulary: int, seed: int, device: torch.device | str = "cpu") -> None:
         if vocabulary**length > LARGEST_ENUMERATION:
-            raise UserError(f"a table of {vocabulary}**{length} weights is too large; at most {LARGEST_ENUMERATION} are allowed: take fewer sites")
+            raise UserError(
+                f"a table of {vocabulary}**{length} weights is too large; at most {LARGEST_ENUMERATION} are allowed: take fewer sites"
+            )
         table = torch.from_numpy(np.random.default_rng(seed).standard_normal(vocabulary**length))
         super().__init__(length, vocabulary, table, str(seed), device)
 
@@ -280,7 +319,13 @@ class DefectTable(_Table):
 
     def __init__(self, defect: float, device: torch.device | str = "cpu") -> None:
         self.defect = _finite("defect", defect)
-        super().__init__(2, 2, torch.log(torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)), repr(self.defect), device)
+        super().__init__(
+            2,
+            2,
+            torch.log(torch.tensor([0.4, 0.1, 0.2, 0.3], dtype=torch.float64)),
+            repr(self.defect),
+            device,
+        )
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
         rows = super().logits(states, sites)
@@ -291,5 +336,7 @@ class DefectTable(_Table):
 
     def log_weights(self, states: Tensor) -> Tensor:
         if self.defect != 0:
-            raise UserError(f"conditionals with a rectangle defect of {self.defect} have no joint law; take the stationary law of their chain")
+            raise UserError(
+                f"conditionals with a rectangle defect of {self.defect} have no joint law; take the stationary law of their chain"
+            )
         return super().log_weights(states)

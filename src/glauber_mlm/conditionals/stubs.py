@@ -18,14 +18,25 @@ from glauber_mlm.errors import UserError
 class _Stub:
     """What the stubs have in common: all sites free, float32 or float64 rows."""
 
-    def __init__(self, length: int, vocabulary: int, dtype: torch.dtype, device: torch.device | str, description: str) -> None:
+    def __init__(
+        self, length: int, vocabulary: int, dtype: torch.dtype, device: torch.device | str, description: str
+    ) -> None:
         if length < 1 or vocabulary < 2:
-            raise UserError(f"{length} sites and {vocabulary} tokens; a stub needs at least 1 site and 2 tokens")
+            raise UserError(
+                f"{length} sites and {vocabulary} tokens; a stub needs at least 1 site and 2 tokens"
+            )
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"rows of {dtype} are not offered; take torch.float32 or torch.float64")
-        self.length, self.vocabulary, self.dtype, self.device = int(length), int(vocabulary), dtype, torch.device(device)
+        self.length, self.vocabulary, self.dtype, self.device = (
+            int(length),
+            int(vocabulary),
+            dtype,
+            torch.device(device),
+        )
         self.free_sites = torch.arange(self.length, device=self.device)
-        self.fingerprint = hashlib.sha256(f"{type(self).__name__}|{length}|{vocabulary}|{dtype}|{description}".encode()).hexdigest()
+        self.fingerprint = hashlib.sha256(
+            f"{type(self).__name__}|{length}|{vocabulary}|{dtype}|{description}".encode()
+        ).hexdigest()
 
     def _check_token(self, token: int) -> int:
         if not 0 <= int(token) < self.vocabulary:
@@ -56,7 +67,14 @@ class MaskLover(_FixedRow):
     device : torch.device or str
     """
 
-    def __init__(self, length: int, vocabulary: int, favourites: Sequence[int], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        length: int,
+        vocabulary: int,
+        favourites: Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
         super().__init__(length, vocabulary, dtype, device, repr(sorted(int(token) for token in favourites)))
         self._row = torch.zeros(self.vocabulary, dtype=dtype, device=self.device)
         self._row[[self._check_token(token) for token in favourites]] = 1e4
@@ -77,13 +95,21 @@ class RareToken(_FixedRow):
     """
 
     def __init__(
-        self, length: int, vocabulary: int, token: int, probability: float = 1e-7, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        self,
+        length: int,
+        vocabulary: int,
+        token: int,
+        probability: float = 1e-7,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(length, vocabulary, dtype, device, f"{token}|{probability!r}")
         if not 0 < probability < 1:
             raise UserError(f"probability {probability} of the rare token is outside (0, 1)")
         self._row = torch.zeros(self.vocabulary, dtype=dtype, device=self.device)
-        self._row[self._check_token(token)] = math.log(probability) - math.log1p(-probability) + math.log(self.vocabulary - 1)
+        self._row[self._check_token(token)] = (
+            math.log(probability) - math.log1p(-probability) + math.log(self.vocabulary - 1)
+        )
 
 
 class PlantedMargins(_Stub):
@@ -127,12 +153,18 @@ class PlantedMargins(_Stub):
         if not (margin > 0 and math.isfinite(margin)):
             raise UserError(f"margin {margin!r} is refused; a trap needs a finite positive one")
         if patterns.ndim != 2 or not len(patterns) or patterns.shape[1] != self.length:
-            raise UserError(f"patterns have shape {tuple(patterns.shape)}; give at least one, as (patterns, {self.length})")
+            raise UserError(
+                f"patterns have shape {tuple(patterns.shape)}; give at least one, as (patterns, {self.length})"
+            )
         if not 0 <= int(patterns.min()) <= int(patterns.max()) < self.vocabulary:
             raise UserError(f"a pattern holds a token id outside [0, {self.vocabulary})")
-        apart = (patterns[:, None] != patterns[None]).sum(dim=2) + 2 * torch.eye(len(patterns), dtype=torch.int64)
+        apart = (patterns[:, None] != patterns[None]).sum(dim=2) + 2 * torch.eye(
+            len(patterns), dtype=torch.int64
+        )
         if int(apart.min()) < 2:
-            raise UserError("two patterns differ at fewer than two sites; neighbouring states cannot both have a positive margin")
+            raise UserError(
+                "two patterns differ at fewer than two sites; neighbouring states cannot both have a positive margin"
+            )
         self.margin, self.patterns = float(margin), patterns.to(self.device)
         generator = np.random.default_rng(seed)
 
@@ -150,7 +182,11 @@ class PlantedMargins(_Stub):
             key = (key ^ (key >> 32)) * -7046029254386353131
         scaled = ((key | 1)[:, None] * self._token_words) >> 40
         rows = scaled.to(self.dtype).mul_(2.0**-23)
-        agree = (states[:, None] == self.patterns[None]).scatter(2, column[:, None].expand(-1, len(self.patterns), 1), True).all(dim=2)
+        agree = (
+            (states[:, None] == self.patterns[None])
+            .scatter(2, column[:, None].expand(-1, len(self.patterns), 1), True)
+            .all(dim=2)
+        )
         planted = self.patterns[agree.to(torch.int64).argmax(dim=1)].gather(1, column)
         others = rows.scatter(1, planted, float("-inf"))
         # The best other token is brought to 0, which makes the margin exact in floating point.
@@ -222,18 +258,30 @@ class Faulty(_Wrapper):
     """
 
     def __init__(
-        self, conditionals: Conditionals, chain_row: int | None, site: int | None, value: float = math.nan, call: int = 0, token: int | None = 0
+        self,
+        conditionals: Conditionals,
+        chain_row: int | None,
+        site: int | None,
+        value: float = math.nan,
+        call: int = 0,
+        token: int | None = 0,
     ) -> None:
         super().__init__(conditionals)
         self.chain_row, self.site, self.value, self.call, self.token = chain_row, site, value, call, token
         self.calls = 0
-        self.fingerprint = hashlib.sha256(f"Faulty|{conditionals.fingerprint}|{chain_row}|{site}|{value}|{call}|{token}".encode()).hexdigest()
+        self.fingerprint = hashlib.sha256(
+            f"Faulty|{conditionals.fingerprint}|{chain_row}|{site}|{value}|{call}|{token}".encode()
+        ).hexdigest()
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
         """See `Conditionals.logits`."""
         rows = self.wrapped.logits(states, sites).clone()
         if self.calls >= self.call:
-            bad = torch.ones(len(sites), dtype=torch.bool, device=rows.device) if self.site is None else sites == self.site
+            bad = (
+                torch.ones(len(sites), dtype=torch.bool, device=rows.device)
+                if self.site is None
+                else sites == self.site
+            )
             if self.chain_row is not None:
                 bad = bad & (torch.arange(len(sites), device=rows.device) == self.chain_row)
             rows[bad, slice(None) if self.token is None else self.token] = self.value

@@ -14,7 +14,12 @@ from glauber_mlm.figures.show import WIDTH, plain_ticks
 
 
 def pca_trajectories(
-    passages: np.ndarray, topics: Sequence[str], paths: np.ndarray, path_topics: Sequence[str], explained: Sequence[float], shown: int
+    passages: np.ndarray,
+    topics: Sequence[str],
+    paths: np.ndarray,
+    path_topics: Sequence[str],
+    explained: Sequence[float],
+    shown: int,
 ) -> Figure:
     """Passages in the plane of their first two components, and some chains through it.
 
@@ -38,13 +43,19 @@ def pca_trajectories(
         axes[1].plot(*paths[chain].T, color=colour, lw=0.6, alpha=0.6)
         axes[1].scatter(*paths[chain, 0], color=colour, marker="o", s=36, edgecolor="k", lw=0.6, zorder=3)
         axes[1].scatter(*paths[chain, -1], color=colour, marker="X", s=36, edgecolor="k", lw=0.6, zorder=3)
-    axes[0].set(title="passages", xlabel=f"first component ({explained[0]:.0%})", ylabel=f"second component ({explained[1]:.0%})")
+    axes[0].set(
+        title="passages",
+        xlabel=f"first component ({explained[0]:.0%})",
+        ylabel=f"second component ({explained[1]:.0%})",
+    )
     axes[1].set(title="chains (circle: start, cross: end)", xlabel=f"first component ({explained[0]:.0%})")
     axes[0].legend(fontsize=7, loc="best")
     return figure
 
 
-def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], level: float, share: float, likelihood: pd.DataFrame) -> Figure:
+def drift_and_likelihood(
+    times: np.ndarray, drifts: dict[float, np.ndarray], level: float, share: float, likelihood: pd.DataFrame
+) -> Figure:
     """Distance to the start by temperature, with the unrelated level and a share of it, and pseudo-log-likelihood of starts, ends and shuffled ends."""
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
     for index, (temperature, values) in enumerate(sorted(drifts.items())):
@@ -59,8 +70,12 @@ def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], lev
     for kind, (texts, rows) in enumerate(likelihood.groupby("texts", sort=False)):
         # Points lie side by side in the order of their chains: a jitter would draw other pictures of the same run.
         chain = rows.groupby("temperature").cumcount()
-        beside = 0.27 * (kind - (likelihood["texts"].nunique() - 1) / 2) + 0.16 * (chain / max(chain.max(), 1) - 0.5)
-        axes[1].plot(rows["temperature"].map(temperatures.index) + beside, rows["value"], "o", ms=3.5, label=texts)
+        beside = 0.27 * (kind - (likelihood["texts"].nunique() - 1) / 2) + 0.16 * (
+            chain / max(chain.max(), 1) - 0.5
+        )
+        axes[1].plot(
+            rows["temperature"].map(temperatures.index) + beside, rows["value"], "o", ms=3.5, label=texts
+        )
     axes[1].set_xticks(range(len(temperatures)), [f"{temperature:g}" for temperature in temperatures])
     axes[1].set(xlabel=r"temperature $\tau$", ylabel="pseudo-log-likelihood\nper token (nats)")
     axes[1].legend(fontsize=8, title=None)
@@ -69,9 +84,18 @@ def drift_and_likelihood(times: np.ndarray, drifts: dict[float, np.ndarray], lev
 
 def hamming_raster(paths: dict[str, np.ndarray], times: np.ndarray) -> Figure:
     """Tokens changed between records, a row a chain: light where a chain is held."""
-    figure, axes = plt.subplots(len(paths), 1, figsize=(WIDTH * 1.1, 1.0 + 1.5 * len(paths)), sharex=True, squeeze=False)
+    figure, axes = plt.subplots(
+        len(paths), 1, figsize=(WIDTH * 1.1, 1.0 + 1.5 * len(paths)), sharex=True, squeeze=False
+    )
     for axis, (label, values) in zip(axes[:, 0], paths.items(), strict=True):
-        image = axis.imshow(values, aspect="auto", interpolation="nearest", cmap="viridis", extent=(times[0], times[-1], len(values) - 0.5, -0.5), vmin=0)
+        image = axis.imshow(
+            values,
+            aspect="auto",
+            interpolation="nearest",
+            cmap="viridis",
+            extent=(times[0], times[-1], len(values) - 0.5, -0.5),
+            vmin=0,
+        )
         axis.set(ylabel=f"chain\n({label})")
         figure.colorbar(image, ax=axis, label="tokens changed")
     axes[-1, 0].set_xlabel("steps")
@@ -84,12 +108,16 @@ def dwells(table: pd.DataFrame) -> Figure:
     axis.set(xlabel="predicted mean dwell, 1 / escape (steps)", ylabel="observed dwell (steps)")
     whole = table[~table["censored"]]
     if whole.empty:
-        axis.text(0.5, 0.5, "no dwell ended within the run", ha="center", va="center", transform=axis.transAxes)
+        axis.text(
+            0.5, 0.5, "no dwell ended within the run", ha="center", va="center", transform=axis.transAxes
+        )
         return figure
     predicted = 1 / whole["escape"]
     axis.scatter(predicted, whole["length"], s=9, alpha=0.4, color="C0", label="dwells in single states")
     eighth = predicted.rank(method="first").sub(1).mul(8).floordiv(len(predicted))
-    means = pd.DataFrame({"predicted": predicted, "length": whole["length"]}).groupby(eighth).agg(["mean", "sem"])
+    means = (
+        pd.DataFrame({"predicted": predicted, "length": whole["length"]}).groupby(eighth).agg(["mean", "sem"])
+    )
     axis.errorbar(
         means["predicted", "mean"],
         means["length", "mean"],
@@ -114,7 +142,13 @@ def politics(times: np.ndarray, scores: np.ndarray, topics: Sequence[str], thres
     order = np.argsort(np.array(topics), kind="stable")
     figure, axis = plt.subplots(figsize=(WIDTH * 1.1, 0.8 + 0.2 * len(order)))
     image = axis.imshow(
-        scores[order], aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0, vmax=1, extent=(times[0], times[-1], len(order) - 0.5, -0.5)
+        scores[order],
+        aspect="auto",
+        interpolation="nearest",
+        cmap="magma_r",
+        vmin=0,
+        vmax=1,
+        extent=(times[0], times[-1], len(order) - 0.5, -0.5),
     )
     axis.set_yticks(range(len(order)), [topics[k] for k in order], fontsize=7)
     axis.set(xlabel="steps", ylabel="topic of the start")

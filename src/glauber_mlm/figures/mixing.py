@@ -17,12 +17,30 @@ from glauber_mlm.observables.survival import kaplan_meier, wilson_interval
 def met_fractions(calibration: pd.DataFrame, model: pd.DataFrame, level: float) -> Figure:
     """Share of pairs that met by the cap against temperature, for Curie-Weiss and for the model; one line a length."""
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.6), sharey=True)
-    for axis, frame, title in ((axes[0], calibration, "Curie–Weiss (known: 1)"), (axes[1], model, "the model")):
+    for axis, frame, title in (
+        (axes[0], calibration, "Curie–Weiss (known: 1)"),
+        (axes[1], model, "the model"),
+    ):
         for index, (length, part) in enumerate(frame.groupby("n")):
             share = part["met"] / part["pairs"]
-            limits = np.array([wilson_interval(int(met), int(pairs)) for met, pairs in zip(part["met"], part["pairs"], strict=True)])
+            limits = np.array(
+                [
+                    wilson_interval(int(met), int(pairs))
+                    for met, pairs in zip(part["met"], part["pairs"], strict=True)
+                ]
+            )
             errors = np.abs(limits.T - share.to_numpy())
-            axis.errorbar(part["temperature"], share, errors, color=f"C{index}", marker="o", ms=4, lw=1, capsize=2, label=f"n = {length}")
+            axis.errorbar(
+                part["temperature"],
+                share,
+                errors,
+                color=f"C{index}",
+                marker="o",
+                ms=4,
+                lw=1,
+                capsize=2,
+                label=f"n = {length}",
+            )
         axis.axhline(level, color="0.4", lw=0.8, ls="--")
         axis.set(title=title, xlabel=r"temperature $\tau$", ylim=(-0.03, 1.03))
         axis.legend(fontsize=8)
@@ -43,16 +61,26 @@ def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
     earliest = min(min(cell["times"]) for _, cell in chosen)
     axis.set_xlim(left=max(0.5, earliest / 2))
     axis.axvline(chosen[0][1]["cap"], color="0.4", lw=0.8, ls="--")
-    axis.set(xscale="log", xlabel="steps (dashed: the cap)", ylabel="share of pairs not yet met", ylim=(-0.03, 1.03))
+    axis.set(
+        xscale="log",
+        xlabel="steps (dashed: the cap)",
+        ylabel="share of pairs not yet met",
+        ylim=(-0.03, 1.03),
+    )
     plain_ticks(axis.xaxis)
     axis.legend(fontsize=8)
     return figure
 
 
-def boundaries(frame: pd.DataFrame, known: pd.DataFrame, grid: Sequence[float], known_grid: Sequence[float]) -> Figure:
+def boundaries(
+    frame: pd.DataFrame, known: pd.DataFrame, grid: Sequence[float], known_grid: Sequence[float]
+) -> Figure:
     """tau*(n) with its interval, model and Curie-Weiss; where an interval runs off its grid of temperatures, an arrow head at the grid's end."""
     figure, axis = plt.subplots(figsize=(WIDTH * 0.7, 3.5))
-    for table, temperatures, colour, label in ((frame, grid, "C0", "the model"), (known, known_grid, "C1", "Curie–Weiss")):
+    for table, temperatures, colour, label in (
+        (frame, grid, "C0", "the model"),
+        (known, known_grid, "C1", "Curie–Weiss"),
+    ):
         inside = table[table["tau_star"].notna()]
         axis.plot(inside["n"], inside["tau_star"], "o-", color=colour, ms=5, lw=1, label=label)
         for _, row in table.iterrows():
@@ -69,7 +97,10 @@ def boundaries(frame: pd.DataFrame, known: pd.DataFrame, grid: Sequence[float], 
 
 def _interval(axis: Axes, row: pd.Series, lowest: float, highest: float, colour: str) -> None:
     """The interval of one crossing, with an arrow head at each end of the grid that it runs off."""
-    low, high = (lowest if pd.isna(row["low"]) else row["low"]), (highest if pd.isna(row["high"]) else row["high"])
+    low, high = (
+        (lowest if pd.isna(row["low"]) else row["low"]),
+        (highest if pd.isna(row["high"]) else row["high"]),
+    )
     axis.plot([row["n"]] * 2, [low, high], color=colour, lw=2, alpha=0.5)
     for end, place, marker in (("low", lowest, "v"), ("high", highest, "^")):
         if pd.isna(row[end]):
@@ -81,12 +112,26 @@ def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:
     figure, axes = plt.subplots(1, max(1, len(laws)), figsize=(WIDTH * 1.1, 3.5), squeeze=False)
     for axis, (clock, table) in zip(axes[0], laws.items(), strict=True):
         part = points[points["clock"] == clock]
-        axis.errorbar(part["n"], part["time"], [part["time"] - part["low"], part["high"] - part["time"]], fmt="ko", ms=5, capsize=3, label="measured, ± 2 s.e.")
+        axis.errorbar(
+            part["n"],
+            part["time"],
+            [part["time"] - part["low"], part["high"] - part["time"]],
+            fmt="ko",
+            ms=5,
+            capsize=3,
+            label="measured, ± 2 s.e.",
+        )
         n = np.geomspace(part["n"].min(), part["n"].max(), 60)
         shapes = {"n log n": n * np.log(n), "n": n, "n^2": n**2}
         for index, (law, shape) in enumerate(shapes.items()):
             row = table[table["law"] == law].iloc[0]
-            axis.plot(n, row["constant"] * shape, color=f"C{index}", lw=1.2, label=f"C {law}  (p = {row['p_value']:.2g})")
+            axis.plot(
+                n,
+                row["constant"] * shape,
+                color=f"C{index}",
+                lw=1.2,
+                label=f"C {law}  (p = {row['p_value']:.2g})",
+            )
         axis.set(xscale="log", yscale="log", title=clock, xlabel="length n (tokens)", ylabel="steps")
         axis.set_xticks(sorted(part["n"]))
         axis.get_xaxis().set_major_formatter(plt.ScalarFormatter())
@@ -98,11 +143,15 @@ def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:
 def drifts(cells: dict[tuple[int, float], dict], level: float, length: int) -> Figure:
     """Mean cosine distance to the start with its standard error, at one length, against steps."""
     figure, axis = plt.subplots(figsize=(WIDTH * 0.85, 3.5))
-    for index, (temperature, cell) in enumerate(sorted((tau, cell) for (n, tau), cell in cells.items() if n == length)):
+    for index, (temperature, cell) in enumerate(
+        sorted((tau, cell) for (n, tau), cell in cells.items() if n == length)
+    ):
         values = np.asarray(cell["drift"])
         mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
         axis.plot(cell["times"], mean, color=f"C{index}", label=rf"$\tau$ = {temperature:g}")
-        axis.fill_between(cell["times"], mean - 2 * error, mean + 2 * error, color=f"C{index}", alpha=0.15, lw=0)
+        axis.fill_between(
+            cell["times"], mean - 2 * error, mean + 2 * error, color=f"C{index}", alpha=0.15, lw=0
+        )
     axis.axhline(level, color="0.4", lw=0.8, ls="--", label="level of the semantic clock")
     axis.set(xlabel="steps", ylabel="mean cosine distance to the start")
     axis.legend(fontsize=8)

@@ -24,7 +24,14 @@ def defects_and_floor(delta: np.ndarray, floor: Floor, control: np.ndarray) -> F
     smallest = 1e-9
     bins = np.geomspace(smallest, max(np.abs(delta).max(), 1.0) * 1.5, 70)
     for index, (label, values) in enumerate(series.items()):
-        axis.hist(np.maximum(values, smallest * 1.01), bins, histtype="stepfilled", alpha=0.45, color=f"C{index}", label=label)
+        axis.hist(
+            np.maximum(values, smallest * 1.01),
+            bins,
+            histtype="stepfilled",
+            alpha=0.45,
+            color=f"C{index}",
+            label=label,
+        )
     axis.set(xscale="log", xlabel=f"nats (values below {smallest:.0e} are drawn there)", ylabel="rectangles")
     axis.legend(fontsize=8)
     return figure
@@ -35,14 +42,36 @@ def defects_by_protocol(frame: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
     limit = float(np.quantile(frame["delta"].abs(), 0.99))
     for index, (protocol, part) in enumerate(frame.groupby("protocol", sort=False)):
-        seaborn.kdeplot(x=part["delta"].clip(-limit, limit), ax=axes[0], color=f"C{index}", label=protocol, cut=0, bw_adjust=0.6)
-        bands = part.assign(size=part["delta"].abs(), band=pd.cut(part["distance"], [0, 1, 2, 4, 8, 16, 1000], labels=["1", "2", "3–4", "5–8", "9–16", ">16"]))
+        seaborn.kdeplot(
+            x=part["delta"].clip(-limit, limit),
+            ax=axes[0],
+            color=f"C{index}",
+            label=protocol,
+            cut=0,
+            bw_adjust=0.6,
+        )
+        bands = part.assign(
+            size=part["delta"].abs(),
+            band=pd.cut(
+                part["distance"], [0, 1, 2, 4, 8, 16, 1000], labels=["1", "2", "3–4", "5–8", "9–16", ">16"]
+            ),
+        )
         means = bands.groupby("band", observed=True)["size"].agg(["mean", "sem"])
         axes[1].errorbar(
-            means.index.astype(str), means["mean"], 1.96 * means["sem"].fillna(0), color=f"C{index}", marker="o", ms=4, lw=1, capsize=2, label=protocol
+            means.index.astype(str),
+            means["mean"],
+            1.96 * means["sem"].fillna(0),
+            color=f"C{index}",
+            marker="o",
+            ms=4,
+            lw=1,
+            capsize=2,
+            label=protocol,
         )
     axes[0].axvline(0, color="0.4", lw=0.8, ls="--")
     axes[0].set(xlabel=r"$\delta$ (nats; beyond the 99 % quantile drawn there)", ylabel="density")
-    axes[1].set(xlabel="distance $|i - j|$ of the two sites (tokens)", ylabel=r"mean $|\delta|$ (nats), 95 % interval")
+    axes[1].set(
+        xlabel="distance $|i - j|$ of the two sites (tokens)", ylabel=r"mean $|\delta|$ (nats), 95 % interval"
+    )
     axes[0].legend(title="alternatives drawn", fontsize=8)
     return figure

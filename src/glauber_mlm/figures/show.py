@@ -77,9 +77,13 @@ def _html(frame: pd.DataFrame) -> str:
             "padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;"
             + (" min-width: 8em;" if longest > 60 else " white-space: nowrap;" if longest <= 16 else "")
         )
-    head = "".join(f'<th style="{style.replace(" white-space: nowrap;", "")}">{escape(name)}</th>' for name, style in zip(columns, styles, strict=True))
+    head = "".join(
+        f'<th style="{style.replace(" white-space: nowrap;", "")}">{escape(name)}</th>'
+        for name, style in zip(columns, styles, strict=True)
+    )
     rows = [
-        "".join(f'<td style="{style}">{escape(value)}</td>' for value, style in zip(row, styles, strict=True)) for row in zip(*columns.values(), strict=True)
+        "".join(f'<td style="{style}">{escape(value)}</td>' for value, style in zip(row, styles, strict=True))
+        for row in zip(*columns.values(), strict=True)
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     return f'<div style="overflow-x: auto;"><table class="dataframe"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'

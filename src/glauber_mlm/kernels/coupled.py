@@ -56,7 +56,9 @@ class PairInfo:
     usable: Tensor
 
 
-def step(conditionals: Conditionals, state: PairState, randomness: Tensor, coupling: Coupling = "maximal") -> tuple[PairState, PairInfo]:
+def step(
+    conditionals: Conditionals, state: PairState, randomness: Tensor, coupling: Coupling = "maximal"
+) -> tuple[PairState, PairInfo]:
     """Resample the same site in both chains of each pair.
 
     The first chain moves by the plain rule on the same block of randomness, so its trajectory *is* the plain chain's. Where the two
@@ -221,7 +223,9 @@ def _refuse_frozen_differences(conditionals: Conditionals, first: Tensor, second
     differs = (first != second).index_fill(1, conditionals.free_sites, False).cpu()
     if bool(differs.any()):
         pair, site = torch.nonzero(differs)[0].tolist()
-        raise UserError(f"pair {pair} differs at site {site}, which is not free, so it can never meet; let both starts agree at the sites that are not free")
+        raise UserError(
+            f"pair {pair} differs at site {site}, which is not free, so it can never meet; let both starts agree at the sites that are not free"
+        )
 
 
 def _rows(state: PairState, rows: Tensor) -> PairState:
@@ -229,4 +233,13 @@ def _rows(state: PairState, rows: Tensor) -> PairState:
     return PairState(state.first[rows], state.second[rows], state.temperature[rows])
 
 
-__all__ = ["ChainState", "Coalescence", "Coupling", "PairInfo", "PairState", "coalescence", "step", "steps_at_scale"]
+__all__ = [
+    "ChainState",
+    "Coalescence",
+    "Coupling",
+    "PairInfo",
+    "PairState",
+    "coalescence",
+    "step",
+    "steps_at_scale",
+]

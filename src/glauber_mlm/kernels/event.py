@@ -35,7 +35,11 @@ class CachedRow:
     @property
     def bytes(self) -> int:
         held = 0 if self.logits is None else self.logits.numel() * self.logits.element_size()
-        return OVERHEAD_BYTES + held + sum(values.nbytes + blocks.nbytes for values, blocks in self.prepared.values())
+        return (
+            OVERHEAD_BYTES
+            + held
+            + sum(values.nbytes + blocks.nbytes for values, blocks in self.prepared.values())
+        )
 
 
 class RowCache:
@@ -68,7 +72,9 @@ class RowCache:
             self.used += row.bytes
         return row.kept
 
-    def add_temperature(self, row: CachedRow, temperature: float, prepared: tuple[np.ndarray, np.ndarray]) -> bool:
+    def add_temperature(
+        self, row: CachedRow, temperature: float, prepared: tuple[np.ndarray, np.ndarray]
+    ) -> bool:
         """Keep the weights of a cached row at one more temperature if room can be made; say whether they were kept."""
         if not row.kept:
             return False
@@ -141,7 +147,9 @@ class EventDriven:
     rounding: in float64 trajectories agree; in float32 they agree up to the first rounding tie.
     """
 
-    def __init__(self, conditionals: Conditionals, cache_bytes: int = DEFAULT_CACHE_BYTES, batch_rows: int = 256) -> None:
+    def __init__(
+        self, conditionals: Conditionals, cache_bytes: int = DEFAULT_CACHE_BYTES, batch_rows: int = 256
+    ) -> None:
         self.conditionals, self.cache, self.batch_rows = conditionals, RowCache(cache_bytes), int(batch_rows)
         self.forward_rows = 0
         self.steps = 0
@@ -151,9 +159,13 @@ class EventDriven:
         new, record = self._walk(state, randomness[None], list(range(len(state.tokens))), 0)
         sites = record.sites[0].to(state.tokens.device)
         previous = state.tokens.gather(1, sites[:, None])[:, 0]
-        return new, StepInfo(sites, previous, record.tokens[0].to(previous.device), torch.ones_like(sites, dtype=torch.bool))
+        return new, StepInfo(
+            sites, previous, record.tokens[0].to(previous.device), torch.ones_like(sites, dtype=torch.bool)
+        )
 
-    def walk(self, state: ChainState, stream: RandomStream, first_step: int, steps: int) -> tuple[ChainState, Record]:
+    def walk(
+        self, state: ChainState, stream: RandomStream, first_step: int, steps: int
+    ) -> tuple[ChainState, Record]:
         """`steps` steps of each chain; arguments, results and errors as of `plain.walk`."""
         return self._walk(state, stream.blocks(first_step, steps), stream.chains, first_step)
 
@@ -164,7 +176,10 @@ class EventDriven:
         tokens = np.ascontiguousarray(state.tokens.cpu().numpy().astype(np.int32))
         temperatures = state.temperature.cpu().tolist()
         self._keep_logits = len(set(temperatures)) > 1
-        walkers = [_Walker(self.cache, tokens[k], temperatures[k], np.ascontiguousarray(sites[:, k]), uniforms[k]) for k in range(count)]
+        walkers = [
+            _Walker(self.cache, tokens[k], temperatures[k], np.ascontiguousarray(sites[:, k]), uniforms[k])
+            for k in range(count)
+        ]
         active = list(range(count))
         try:
             while active:
@@ -194,7 +209,9 @@ class EventDriven:
         places = torch.tensor([walkers[k].site for k in owners], device=device)
         logits = self.conditionals.logits(states, places)
         self.forward_rows += len(keys)
-        weights = prepare(logits, torch.tensor([walkers[k].temperature for k in owners], dtype=torch.float64, device=device))
+        weights = prepare(
+            logits, torch.tensor([walkers[k].temperature for k in owners], dtype=torch.float64, device=device)
+        )
         usable = weights.usable.cpu()
         if not bool(usable.all()):
             k = owners[int(torch.nonzero(~usable)[0])]
@@ -212,7 +229,9 @@ class EventDriven:
 class _Walker:
     """One chain on its way through a segment."""
 
-    def __init__(self, cache: RowCache, tokens: np.ndarray, temperature: float, sites: np.ndarray, uniforms: np.ndarray) -> None:
+    def __init__(
+        self, cache: RowCache, tokens: np.ndarray, temperature: float, sites: np.ndarray, uniforms: np.ndarray
+    ) -> None:
         self.cache, self.tokens, self.temperature = cache, tokens, temperature
         self.sites, self.uniforms = sites.tolist(), uniforms.tolist()
         self.drawn = np.empty(len(self.sites), dtype=np.int64)
@@ -237,13 +256,17 @@ class _Walker:
         if self.cache.get(key) is row:
             self._pin(self.site, row)
 
-    def _at_my_temperature(self, row: CachedRow, logits: Tensor | None = None) -> tuple[np.ndarray, np.ndarray] | None:
+    def _at_my_temperature(
+        self, row: CachedRow, logits: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         prepared = row.prepared.get(self.temperature)
         if prepared is None:
             logits = row.logits if logits is None else logits
             if logits is None:
                 return None
-            weights = prepare(logits[None], torch.tensor([self.temperature], dtype=torch.float64, device=logits.device))
+            weights = prepare(
+                logits[None], torch.tensor([self.temperature], dtype=torch.float64, device=logits.device)
+            )
             prepared = (weights.values[0].cpu().numpy(), weights.blocks[0].cpu().numpy())
             if self.cache.add_temperature(row, self.temperature, prepared):
                 return row.prepared[self.temperature]

@@ -67,7 +67,9 @@ class Record:
     tokens: Tensor
 
 
-def initial_state(conditionals: Conditionals, tokens: Tensor, temperature: float | Sequence[float] | Tensor) -> ChainState:
+def initial_state(
+    conditionals: Conditionals, tokens: Tensor, temperature: float | Sequence[float] | Tensor
+) -> ChainState:
     """Check and place starting sequences.
 
     Parameters
@@ -125,7 +127,9 @@ def raise_if_unusable(usable: Tensor, sites: Tensor, chains: Sequence[int], firs
         raise NonFiniteLogits(chains[column], first_step + late, int(sites[late, column]))
 
 
-def walk(conditionals: Conditionals, state: ChainState, stream: RandomStream, first_step: int, steps: int) -> tuple[ChainState, Record]:
+def walk(
+    conditionals: Conditionals, state: ChainState, stream: RandomStream, first_step: int, steps: int
+) -> tuple[ChainState, Record]:
     """Take `steps` plain steps and record the updates.
 
     Does not wait for the device inside the loop: unusable logits are found at the end of the segment.

@@ -44,7 +44,9 @@ def check_temperatures(temperature: float | Sequence[float] | Tensor, count: int
         raise UserError(f"{len(values)} temperatures for {count} chains; give one, or one for each chain")
     for value in values.tolist():
         if math.isnan(value) or math.isinf(value) or value < 0 or 0 < value < SMALLEST_TEMPERATURE:
-            raise UserError(f"temperature {value!r} is refused; allowed are 0 (argmax) and finite values of at least {SMALLEST_TEMPERATURE:.3g}")
+            raise UserError(
+                f"temperature {value!r} is refused; allowed are 0 (argmax) and finite values of at least {SMALLEST_TEMPERATURE:.3g}"
+            )
     return values.expand(count).clone()
 
 
@@ -90,13 +92,17 @@ def prepare(logits: Tensor, temperature: Tensor) -> Weights:
     padded = -(-width // BLOCK) * BLOCK
     values = torch.zeros(rows, padded, dtype=dtype, device=logits.device)
     active = values[:, :width]
-    divisor = torch.where(temperature == 0, torch.ones_like(temperature), temperature).to(device=logits.device, dtype=dtype)
+    divisor = torch.where(temperature == 0, torch.ones_like(temperature), temperature).to(
+        device=logits.device, dtype=dtype
+    )
     torch.sub(logits, logits.amax(dim=1, keepdim=True), out=active)
     active.div_(divisor[:, None]).exp_()
     greedy = (temperature == 0).to(logits.device)
     if temperature.device.type != "cpu" or bool(greedy.any()):
         top = torch.zeros_like(active).scatter_(1, logits.argmax(dim=1, keepdim=True), 1.0)
-        top = torch.where(torch.isfinite(logits.amax(dim=1, keepdim=True)), top, torch.full_like(top, float("nan")))
+        top = torch.where(
+            torch.isfinite(logits.amax(dim=1, keepdim=True)), top, torch.full_like(top, float("nan"))
+        )
         active.copy_(torch.where(greedy[:, None], top, active))
     blocks = values.view(rows, -1, BLOCK).sum(dim=2, dtype=torch.float64).cumsum(dim=1)
     return Weights(values, blocks)
@@ -128,9 +134,16 @@ def _draw_from_blocks(values: Tensor, blocks: Tensor, uniform: Tensor) -> Tensor
     last = torch.searchsorted(blocks, blocks[:, -1:].contiguous())
     block = torch.minimum(block, last).clamp_(max=blocks.shape[1] - 1)
     before = torch.where(block > 0, blocks.gather(1, (block - 1).clamp_(min=0)), torch.zeros_like(target))
-    inside = values.view(rows, -1, BLOCK).gather(1, block[:, :, None].expand(-1, 1, BLOCK))[:, 0].double().cumsum(dim=1)
+    inside = (
+        values.view(rows, -1, BLOCK)
+        .gather(1, block[:, :, None].expand(-1, 1, BLOCK))[:, 0]
+        .double()
+        .cumsum(dim=1)
+    )
     place = torch.searchsorted(inside, target - before, right=True)
-    place = torch.minimum(place, torch.searchsorted(inside, inside[:, -1:].contiguous())).clamp_(max=BLOCK - 1)
+    place = torch.minimum(place, torch.searchsorted(inside, inside[:, -1:].contiguous())).clamp_(
+        max=BLOCK - 1
+    )
     return (block * BLOCK + place)[:, 0]
 
 
@@ -139,7 +152,9 @@ def probability(weights: Weights, tokens: Tensor) -> Tensor:
     return weights.values.gather(1, tokens[:, None])[:, 0].double() / weights.blocks[:, -1]
 
 
-def maximal_partner(first: Weights, second: Weights, tokens: Tensor, accept: Tensor, residual: Tensor) -> Tensor:
+def maximal_partner(
+    first: Weights, second: Weights, tokens: Tensor, accept: Tensor, residual: Tensor
+) -> Tensor:
     """Given X's token drawn from p, the token of Y under the maximal coupling of p and q.
 
     Y takes X's token with probability min(1, q/p) and otherwise draws from the normalised positive part of q - p,
@@ -166,7 +181,10 @@ def maximal_partner(first: Weights, second: Weights, tokens: Tensor, accept: Ten
             return tokens
     else:  # choosing rows would wait for the device
         rows = torch.arange(len(keep), device=keep.device)
-    excess = second.values[rows].double() / second.blocks[rows, -1:] - first.values[rows].double() / first.blocks[rows, -1:]
+    excess = (
+        second.values[rows].double() / second.blocks[rows, -1:]
+        - first.values[rows].double() / first.blocks[rows, -1:]
+    )
     excess.clamp_(min=0)
     blocks = excess.view(len(rows), -1, BLOCK).sum(dim=2).cumsum(dim=1)
     fresh = _draw_from_blocks(excess, blocks, residual[rows])

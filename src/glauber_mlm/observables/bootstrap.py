@@ -14,7 +14,12 @@ _MEAN = 2**34
 
 
 def mean_interval(
-    values: ArrayLike, seed: int = 0, groups: ArrayLike | None = None, *, level: float = 0.95, resamples: int = 4000
+    values: ArrayLike,
+    seed: int = 0,
+    groups: ArrayLike | None = None,
+    *,
+    level: float = 0.95,
+    resamples: int = 4000,
 ) -> tuple[float, float, float]:
     """Mean and percentile-bootstrap interval, groups taken as independent.
 
@@ -44,13 +49,19 @@ def mean_interval(
     if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
         raise UserError(f"a mean needs finite values of shape (k,), at least one, not {sample.shape}")
     if groups is not None and np.shape(groups) != sample.shape:
-        raise UserError(f"{sample.size} values need as many group labels, not an array of shape {np.shape(groups)}")
+        raise UserError(
+            f"{sample.size} values need as many group labels, not an array of shape {np.shape(groups)}"
+        )
     check_level(level)
-    index = np.arange(sample.size) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    index = (
+        np.arange(sample.size) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    )
     sums, counts = np.bincount(index, sample), np.bincount(index)
     if len(sums) == 1:
         return float(sample.mean()), -math.inf, math.inf
     generator = np.random.Generator(np.random.Philox(key=[seed, _MEAN]))
-    times = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=resamples)  # how often each group is drawn
+    times = generator.multinomial(
+        len(sums), np.full(len(sums), 1 / len(sums)), size=resamples
+    )  # how often each group is drawn
     low, high = np.quantile(times @ sums / (times @ counts), [(1 - level) / 2, (1 + level) / 2])
     return float(sample.mean()), float(low), float(high)

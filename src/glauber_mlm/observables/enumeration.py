@@ -43,7 +43,9 @@ class EnumeratedLogits:
     def probabilities(self, temperature: float) -> tuple[np.ndarray, ...]:
         """Conditional probabilities of `tokens` at a temperature: m arrays of float64, shapes (S, k_i), rows adding to 1."""
         if not (temperature > 0 and math.isfinite(temperature)):
-            raise UserError(f"temperature {temperature!r} is refused; an exact chain needs a finite positive one")
+            raise UserError(
+                f"temperature {temperature!r} is refused; an exact chain needs a finite positive one"
+            )
         rows = []
         for logits in self.logits:
             # The largest logit goes first, so that a low temperature overflows to probability 0 only.
@@ -82,21 +84,31 @@ def enumerate_states(conditionals: Conditionals, base: Tensor | None = None) -> 
                 if site in sets:
                     before = sets[site]
                     # Of nested restrictions the outermost gives the order.
-                    sets[site] = list(dict.fromkeys(allowed)) if isinstance(before, range) else [token for token in before if token in allowed]
+                    sets[site] = (
+                        list(dict.fromkeys(allowed))
+                        if isinstance(before, range)
+                        else [token for token in before if token in allowed]
+                    )
             layer = layer.inner
         else:
             layer = getattr(layer, "wrapped", None)
     count = math.prod(len(tokens) for tokens in sets.values())
     if not 1 <= count <= LARGEST_CHAIN:
-        raise UserError(f"the chain has {count} states; between 1 and {LARGEST_CHAIN} are allowed: free fewer sites or allow other tokens (Restricted)")
+        raise UserError(
+            f"the chain has {count} states; between 1 and {LARGEST_CHAIN} are allowed: free fewer sites or allow other tokens (Restricted)"
+        )
     if base is None:
         if len(sites) < conditionals.length:
-            raise UserError(f"only {len(sites)} of {conditionals.length} sites are free; give a base state for the others")
+            raise UserError(
+                f"only {len(sites)} of {conditionals.length} sites are free; give a base state for the others"
+            )
         base = torch.zeros(conditionals.length, dtype=torch.int64)
     base = base.detach().cpu().reshape(1, -1)
     check_states(conditionals, base)
     states = base.repeat(count, 1)
-    states[:, sites] = torch.cartesian_prod(*[torch.tensor(list(tokens)) for tokens in sets.values()]).reshape(count, len(sites))
+    states[:, sites] = torch.cartesian_prod(
+        *[torch.tensor(list(tokens)) for tokens in sets.values()]
+    ).reshape(count, len(sites))
     return states
 
 
@@ -140,7 +152,9 @@ def enumerate_logits(conditionals: Conditionals, states: Tensor | None = None) -
             distinct[:, site] = token
             move[:, column] = [number.get(key.tobytes(), -1) for key in distinct.numpy()]
         if (np.isfinite(rows) & (move < 0)).any():
-            raise UserError(f"a move at site {site} leaves the listed states; list all states of the chain or bar the token (Restricted)")
+            raise UserError(
+                f"a move at site {site} leaves the listed states; list all states of the chain or bar the token (Restricted)"
+            )
         own = np.arange(len(states))[:, None]
         tokens.append(present.numpy())
         logits.append(rows[which.numpy()])
@@ -153,17 +167,29 @@ def _rows(conditionals: Conditionals, contexts: Tensor, site: int, tokens: Tenso
     size = max(1, _ENTRIES_A_CALL // conditionals.vocabulary)
     parts = []
     for chunk in contexts.split(size):
-        rows = conditionals.logits(chunk.to(conditionals.device), torch.full((len(chunk),), site, device=conditionals.device)).detach().cpu()
+        rows = (
+            conditionals.logits(
+                chunk.to(conditionals.device), torch.full((len(chunk),), site, device=conditionals.device)
+            )
+            .detach()
+            .cpu()
+        )
         finite = torch.isfinite(rows)
         if bool((~finite & (rows != -math.inf)).any()) or not bool(finite.any(dim=1).all()):
-            raise UserError(f"logits at site {site} hold NaN or +inf, or bar every token; the conditionals are broken there")
+            raise UserError(
+                f"logits at site {site} hold NaN or +inf, or bar every token; the conditionals are broken there"
+            )
         if not bool((finite.sum(dim=1) == finite[:, tokens].sum(dim=1)).all()):
-            raise UserError(f"a token outside the listed states can be drawn at site {site}; bar it (Restricted) or list all states of the chain")
+            raise UserError(
+                f"a token outside the listed states can be drawn at site {site}; bar it (Restricted) or list all states of the chain"
+            )
         parts.append(rows[:, tokens].double())
     return torch.cat(parts).numpy()
 
 
-def enumerated(conditionals: Conditionals | EnumeratedLogits, states: Tensor | None = None) -> EnumeratedLogits:
+def enumerated(
+    conditionals: Conditionals | EnumeratedLogits, states: Tensor | None = None
+) -> EnumeratedLogits:
     """Logits at hand, or asked for.
 
     Raises

@@ -13,7 +13,12 @@ from torch import Tensor
 
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.enumeration import EnumeratedLogits, enumerate_logits, enumerate_states, enumerated
+from glauber_mlm.observables.enumeration import (
+    EnumeratedLogits,
+    enumerate_logits,
+    enumerate_states,
+    enumerated,
+)
 from glauber_mlm.observables.finite_chain import (
     RESOLVED_GAP,
     SpectralGap,
@@ -50,7 +55,9 @@ _PAIRS_AT_ONCE = 2**13
 _RESIDUAL = 1e-9
 
 
-def transition_matrix(conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None) -> np.ndarray:
+def transition_matrix(
+    conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None
+) -> np.ndarray:
     """P_tau of the random-scan Glauber chain, the site uniform among the free ones.
 
     Parameters
@@ -75,7 +82,9 @@ def transition_matrix(conditionals: Conditionals | EnumeratedLogits, temperature
     return matrix
 
 
-def log_transition_ratios(conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None) -> np.ndarray:
+def log_transition_ratios(
+    conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None
+) -> np.ndarray:
     """`log P(x,y) / P(y,x)` from logits: exact where P itself has underflowed.
 
     Returns
@@ -97,7 +106,12 @@ def log_transition_ratios(conditionals: Conditionals | EnumeratedLogits, tempera
     return ratios
 
 
-def entropy_production(conditionals: Conditionals | EnumeratedLogits, temperature: float, mu: np.ndarray, states: Tensor | None = None) -> float:
+def entropy_production(
+    conditionals: Conditionals | EnumeratedLogits,
+    temperature: float,
+    mu: np.ndarray,
+    states: Tensor | None = None,
+) -> float:
     """Rate `sum_xy mu(x) P(x,y) log( mu(x) P(x,y) / (mu(y) P(y,x)) )` in nats a step.
 
     Summed over unordered pairs as `(J(x,y) - J(y,x)) log(J(x,y) / J(y,x))`, with J the flow: every term is at least 0. Log-ratios come from logits. The rate
@@ -126,7 +140,9 @@ def entropy_production(conditionals: Conditionals | EnumeratedLogits, temperatur
     return float(((flow[x, y] - flow[y, x]) * affinity).sum())
 
 
-def influence_matrix(conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None) -> np.ndarray:
+def influence_matrix(
+    conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None
+) -> np.ndarray:
     """Exact influences `c_ij`: the largest TV between conditionals at site i of two states that differ only at j.
 
     Returns
@@ -141,7 +157,9 @@ def influence_matrix(conditionals: Conditionals | EnumeratedLogits, temperature:
         for i in range(len(rows)):
             if i != j:
                 for column in moves.T:
-                    influence[i, j] = max(influence[i, j], 0.5 * np.abs(rows[i] - rows[i][column]).sum(axis=1).max())
+                    influence[i, j] = max(
+                        influence[i, j], 0.5 * np.abs(rows[i] - rows[i][column]).sum(axis=1).max()
+                    )
     return influence
 
 
@@ -151,7 +169,9 @@ def dobrushin(influence: np.ndarray) -> tuple[float, float]:
     return float(influence.sum(axis=1).max()), float(influence.sum(axis=0).max())
 
 
-def coupled_meeting_times(conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None) -> np.ndarray:
+def coupled_meeting_times(
+    conditionals: Conditionals | EnumeratedLogits, temperature: float, states: Tensor | None = None
+) -> np.ndarray:
     """Mean coalescence time, in steps, of two chains that share the site and couple the token maximally.
 
     Given laws p and q of the two tokens, the pair (a, b) has probability `min(p, q)(a)` if a = b and `(p - q)+(a) (q - p)+(b) / TV(p, q)` if not.
@@ -194,7 +214,10 @@ def coupled_meeting_times(conditionals: Conditionals | EnumeratedLogits, tempera
             into.append((start + pair, target[pair, a, b]))
     places = tuple(np.concatenate(part) for part in zip(*into, strict=True))
     # Summed in this form, entries of one place add up.
-    system = sparse.identity(len(x), format="csr") - sparse.coo_array((np.concatenate(entries), places), shape=(len(x), len(x))).tocsr()
+    system = (
+        sparse.identity(len(x), format="csr")
+        - sparse.coo_array((np.concatenate(entries), places), shape=(len(x), len(x))).tocsr()
+    )
     means = _solve_pairs(system, size)
     if not (np.isfinite(means) & (means > 0) & (means < 1 / RESOLVED_GAP)).all():
         raise UserError("coalescence is too slow to solve for in float64; raise the temperature")
@@ -211,6 +234,10 @@ def _solve_pairs(system: sparse.csr_array, states: int) -> np.ndarray:
         if np.abs(ones - system @ means).max() <= _RESIDUAL:
             return means
     try:
-        return np.linalg.solve(system.toarray(), ones) if states <= _LARGEST_DENSE else np.full_like(ones, np.nan)
+        return (
+            np.linalg.solve(system.toarray(), ones)
+            if states <= _LARGEST_DENSE
+            else np.full_like(ones, np.nan)
+        )
     except np.linalg.LinAlgError:
         return np.full_like(ones, np.nan)

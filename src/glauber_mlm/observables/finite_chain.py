@@ -40,7 +40,9 @@ def stationary(P: np.ndarray) -> np.ndarray:
     for last in range(size - 1, 0, -1):
         leaving = work[last, :last].sum()
         if not leaving > 0:
-            raise UserError(f"state {last} cannot reach the states before it: the chain is reducible or probabilities have underflowed; raise the temperature")
+            raise UserError(
+                f"state {last} cannot reach the states before it: the chain is reducible or probabilities have underflowed; raise the temperature"
+            )
         work[:last, last] /= leaving
         work[:last, :last] += np.outer(work[:last, last], work[last, :last])
     law = np.zeros(size)
@@ -148,14 +150,20 @@ def sweep_cut(P: np.ndarray, mu: np.ndarray) -> tuple[float, np.ndarray]:
     P, mu = _checked(P), np.asarray(mu, dtype=np.float64)
     support = np.nonzero(mu > 0)[0]
     if len(support) < 2:
-        raise UserError("the stationary law sits on one state in floating point; a cut needs two: raise the temperature")
+        raise UserError(
+            "the stationary law sits on one state in floating point; a cut needs two: raise the temperature"
+        )
     law, inner = mu[support], P[np.ix_(support, support)]
     half = np.log(law) / 2
     with np.errstate(divide="ignore"):
         balanced = np.exp(np.log(inner) + half[:, None] - half[None])
     second = np.linalg.eigh((balanced + balanced.T) / 2)[1][:, -2]
     flow = law[:, None] * inner
-    phi, members = min(_best_segment(flow, law, np.argsort(second / np.sqrt(law), kind="stable")), _best_cluster(flow, law), key=lambda cut: cut[0])
+    phi, members = min(
+        _best_segment(flow, law, np.argsort(second / np.sqrt(law), kind="stable")),
+        _best_cluster(flow, law),
+        key=lambda cut: cut[0],
+    )
     return float(phi), np.isin(np.arange(len(mu)), support[members])
 
 
@@ -206,8 +214,16 @@ def _best_cluster(flow: np.ndarray, law: np.ndarray) -> tuple[float, np.ndarray]
 
 def _checked(P: np.ndarray) -> np.ndarray:
     P = np.asarray(P, dtype=np.float64)
-    if P.ndim != 2 or P.shape[0] != P.shape[1] or not 1 <= len(P) or not (P >= 0).all() or np.abs(P.sum(axis=1) - 1).max() > 1e-9:
-        raise UserError(f"a transition matrix is square, at least 0, with rows that add to 1; got shape {P.shape} or entries that do not")
+    if (
+        P.ndim != 2
+        or P.shape[0] != P.shape[1]
+        or not 1 <= len(P)
+        or not (P >= 0).all()
+        or np.abs(P.sum(axis=1) - 1).max() > 1e-9
+    ):
+        raise UserError(
+            f"a transition matrix is square, at least 0, with rows that add to 1; got shape {P.shape} or entries that do not"
+        )
     return P
 
 
@@ -220,7 +236,9 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return product / product.sum(axis=1, keepdims=True)
 
 
-def _along(P: np.ndarray, rows: np.ndarray, times: Sequence[int], reading: Callable[[np.ndarray], float]) -> np.ndarray:
+def _along(
+    P: np.ndarray, rows: np.ndarray, times: Sequence[int], reading: Callable[[np.ndarray], float]
+) -> np.ndarray:
     """Readings of `rows P**t` at given times, each time reached from the one before it by squares of P."""
     asked = np.asarray(times, dtype=np.int64).reshape(-1)
     if (asked < 0).any():

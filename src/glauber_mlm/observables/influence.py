@@ -57,7 +57,9 @@ class SampledInfluence:
         return np.minimum(self.mean.sum(axis=2).max(axis=1), self.mean.sum(axis=1).max(axis=1))
 
 
-def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], *, seed: int, batch: int = 256) -> SampledInfluence:
+def sample_influence(
+    conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], *, seed: int, batch: int = 256
+) -> SampledInfluence:
     """Measure influences at given states; each free site is changed once to a token drawn uniformly and once to one from its conditional.
 
     Parameters
@@ -89,7 +91,12 @@ def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: S
     sites = torch.tensor(free, device=states.device)
 
     def rows(tokens: Tensor, places: Tensor, context: int) -> Tensor:
-        found = torch.cat([conditionals.logits(tokens[s : s + batch], places[s : s + batch]) for s in range(0, len(tokens), batch)])
+        found = torch.cat(
+            [
+                conditionals.logits(tokens[s : s + batch], places[s : s + batch])
+                for s in range(0, len(tokens), batch)
+            ]
+        )
         check_rows(found, places, "context", [context] * len(found))
         return found
 
@@ -101,7 +108,9 @@ def sample_influence(conditionals: Conditionals, states: Tensor, temperatures: S
         one = torch.ones(len(free), dtype=torch.float64, device=states.device)
         likely, uniform = prepare(own, one), prepare(uniform_rows, one)
         if not bool((likely.usable & uniform.usable).all()):
-            raise UserError(f"context {k}: a free site has no second token that may be drawn; free only sites with two allowed tokens or more")
+            raise UserError(
+                f"context {k}: a free site has no second token that may be drawn; free only sites with two allowed tokens or more"
+            )
         laws = [_law(base, tau) for tau in taus.tolist()]
         changes = torch.stack([draw(likely, uniforms[:, 0]), draw(uniform, uniforms[:, 1])])
         for column, site in enumerate(free):
@@ -176,9 +185,13 @@ def _last_norm_and_decoder(model: PreTrainedModel) -> tuple[nn.Module, nn.Linear
     elif hasattr(model, "head") and hasattr(model.head, "norm"):
         norm, decoder = model.head.norm, model.decoder
     else:
-        raise UserError(f"no bound is known for the head of {type(model).__name__}: it must end in a LayerNorm and a linear decoder")
+        raise UserError(
+            f"no bound is known for the head of {type(model).__name__}: it must end in a LayerNorm and a linear decoder"
+        )
     if not isinstance(norm, nn.LayerNorm):
-        raise UserError(f"no bound is known for the head of {type(model).__name__}: it ends in {type(norm).__name__}, not LayerNorm")
+        raise UserError(
+            f"no bound is known for the head of {type(model).__name__}: it ends in {type(norm).__name__}, not LayerNorm"
+        )
     return norm, decoder
 
 

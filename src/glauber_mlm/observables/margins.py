@@ -41,7 +41,9 @@ class LocalView:
         return (self.margins >= 0).mean(axis=1)
 
 
-def local_view(conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], batch: int = 256) -> LocalView:
+def local_view(
+    conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], batch: int = 256
+) -> LocalView:
     """Margins, and escape probabilities `1 - (1/m) sum_i p_tau(x_i given x_{-i})`, from m rows for each state.
 
     The probability of leaving is summed over the other tokens, so that it keeps its digits when it is tiny.

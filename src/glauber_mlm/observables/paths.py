@@ -20,11 +20,17 @@ class SojournPath:
     """A chain compressed to its sojourns: maximal intervals in one state. Sojourn `k` ends with change `k`, the last with the record."""
 
     def __init__(self, initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike) -> None:
-        self.initial, sites, tokens = (np.asarray(values, dtype=np.int64) for values in (initial, sites, tokens))
+        self.initial, sites, tokens = (
+            np.asarray(values, dtype=np.int64) for values in (initial, sites, tokens)
+        )
         if self.initial.ndim != 1 or self.initial.size == 0 or sites.ndim != 1 or sites.shape != tokens.shape:
-            raise UserError(f"a chain is one initial state and two equally long lists, not {self.initial.shape}, {sites.shape} and {tokens.shape}")
+            raise UserError(
+                f"a chain is one initial state and two equally long lists, not {self.initial.shape}, {sites.shape} and {tokens.shape}"
+            )
         if sites.size and not (0 <= sites.min() and sites.max() < self.initial.size):
-            raise UserError(f"sites must lie between 0 and {self.initial.size - 1}, the places of the initial state")
+            raise UserError(
+                f"sites must lie between 0 and {self.initial.size - 1}, the places of the initial state"
+            )
         self.steps = len(sites)
         before = _previous(self.initial, sites, tokens)
         changes = np.flatnonzero(before != tokens)
@@ -49,7 +55,9 @@ class SojournPath:
     def extent(self, centre: int, radius: int, first: int, last: int) -> tuple[int, int]:
         """First and last sojourn of the maximal interval around `centre`, within ``[first, last]``, that keeps within `radius` of its state."""
         reference = self.states[centre]
-        return centre - self._reach(reference, radius, centre, first, -1), centre + self._reach(reference, radius, centre, last, 1)
+        return centre - self._reach(reference, radius, centre, first, -1), centre + self._reach(
+            reference, radius, centre, last, 1
+        )
 
     def _reach(self, reference: Integers, radius: int, centre: int, limit: int, direction: int) -> int:
         """Sojourns one may go from `centre` towards `limit`. Change `k` lies between sojourns `k` and `k + 1`."""
@@ -108,7 +116,9 @@ def reconstruct(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, every: 
     return path.states[np.searchsorted(path.entries, moments, side="right") - 1]
 
 
-def hamming_path(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, reference: ArrayLike | None = None) -> Integers:
+def hamming_path(
+    initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, reference: ArrayLike | None = None
+) -> Integers:
     """Hamming distance of each state to `reference` (the initial state by default), int64 of shape (T + 1,), in O(T log T)."""
     path = SojournPath(initial, sites, tokens)
     target = path.initial if reference is None else np.asarray(reference, dtype=np.int64)

@@ -59,7 +59,14 @@ class Rectangles:
         return Rectangles(self.states[rows], self.i[rows], self.j[rows], self.a_new[rows], self.b_new[rows])
 
 
-def draw_rectangles(conditionals: Conditionals, states: Tensor, *, seed: int, alternatives: Alternatives = "conditional", batch: int = 256) -> Rectangles:
+def draw_rectangles(
+    conditionals: Conditionals,
+    states: Tensor,
+    *,
+    seed: int,
+    alternatives: Alternatives = "conditional",
+    batch: int = 256,
+) -> Rectangles:
     """One rectangle on each state: two distinct free sites at random, alternatives by `alternatives`.
 
     Parameters
@@ -83,7 +90,9 @@ def draw_rectangles(conditionals: Conditionals, states: Tensor, *, seed: int, al
     if len(free) < 2:
         raise UserError("a rectangle needs two free sites")
     if alternatives not in ("conditional", "top", "uniform"):
-        raise UserError(f"alternatives {alternatives!r} are unknown; allowed are 'conditional', 'top' and 'uniform'")
+        raise UserError(
+            f"alternatives {alternatives!r} are unknown; allowed are 'conditional', 'top' and 'uniform'"
+        )
     states = states.to(conditionals.device)
     uniforms = RandomStream(seed, range(len(states))).blocks(0, 1, conditionals.device)[0]
     first = (uniforms[:, 0] * len(free)).long()
@@ -99,7 +108,11 @@ def draw_rectangles(conditionals: Conditionals, states: Tensor, *, seed: int, al
             rows = rows.scatter(1, states[part].gather(1, sites[part, None]), float("-inf"))
             if alternatives == "uniform":
                 rows = torch.where(torch.isfinite(rows), torch.zeros_like(rows), rows)
-            temperature = torch.zeros(len(rows), dtype=torch.float64) if alternatives == "top" else torch.ones(len(rows), dtype=torch.float64)
+            temperature = (
+                torch.zeros(len(rows), dtype=torch.float64)
+                if alternatives == "top"
+                else torch.ones(len(rows), dtype=torch.float64)
+            )
             weights = prepare(rows, temperature.to(rows.device))
             if not bool(weights.usable.all()):
                 raise UserError("a site of a rectangle has no second token that may be drawn")
@@ -137,13 +150,19 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
             check_rows(rows, sites, "rectangle", numbers)
             return rows.gather(1, new[:, None])[:, 0].double() - rows.gather(1, old)[:, 0].double()
 
-        first = odds(part.corner(False, False), part.i, part.a_new, a) + odds(part.corner(True, False), part.j, part.b_new, b)
-        second = odds(part.corner(False, False), part.j, part.b_new, b) + odds(part.corner(False, True), part.i, part.a_new, a)
+        first = odds(part.corner(False, False), part.i, part.a_new, a) + odds(
+            part.corner(True, False), part.j, part.b_new, b
+        )
+        second = odds(part.corner(False, False), part.j, part.b_new, b) + odds(
+            part.corner(False, True), part.i, part.a_new, a
+        )
         results.append((first - second).cpu())
     delta = torch.cat(results)
     undefined = torch.nonzero(~torch.isfinite(delta))[:, 0].tolist()
     if undefined:
-        raise UserError(f"rectangle {undefined[0]} uses a token that may not be drawn at its site, so it has no defect; start from states of allowed tokens")
+        raise UserError(
+            f"rectangle {undefined[0]} uses a token that may not be drawn at its site, so it has no defect; start from states of allowed tokens"
+        )
     return delta
 
 
@@ -171,11 +190,18 @@ def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles,
     if hasattr(owner, "precision"):
         require_certifiable(owner)
     corners = {(p, q): rectangles.corner(p, q) for p in (False, True) for q in (False, True)}
-    edges = (((True, False), (False, False)), ((True, True), (True, False)), ((False, True), (False, False)), ((True, True), (False, True)))
+    edges = (
+        ((True, False), (False, False)),
+        ((True, True), (True, False)),
+        ((False, True), (False, False)),
+        ((True, True), (False, True)),
+    )
     ratios = []
     for index, (new, old) in enumerate(edges):
         rows = max(1, batch // (index + 1))  # other batch shapes for each edge
         both = torch.cat([corners[new], corners[old]])
-        values = torch.cat([log_joint(both[start : start + rows]).double().cpu() for start in range(0, len(both), rows)])
+        values = torch.cat(
+            [log_joint(both[start : start + rows]).double().cpu() for start in range(0, len(both), rows)]
+        )
         ratios.append(values[: len(rectangles)] - values[len(rectangles) :])
     return ratios[0] + ratios[1] - ratios[2] - ratios[3]

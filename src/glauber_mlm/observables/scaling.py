@@ -18,7 +18,9 @@ _CROSSING = 0x63726F73  # keeps these draws apart from every other use of the sa
 _ROUNDING = 1e-12
 
 
-def fit_scaling(n: ArrayLike, medians: Sequence[float | None], weights: ArrayLike | None = None, level: float = 0.95) -> pd.DataFrame:
+def fit_scaling(
+    n: ArrayLike, medians: Sequence[float | None], weights: ArrayLike | None = None, level: float = 0.95
+) -> pd.DataFrame:
     """Least squares on logarithms of ``C n log n`` and of its rivals ``C n``, ``C n^2`` and ``C n^a``.
 
     Parameters
@@ -48,9 +50,13 @@ def fit_scaling(n: ArrayLike, medians: Sequence[float | None], weights: ArrayLik
     lengths = np.asarray(n, dtype=np.float64)
     values = np.array([math.nan if value is None else float(value) for value in medians])
     if lengths.shape != values.shape or len(np.unique(lengths)) < 2 or (lengths < 2).any():
-        raise UserError("a scaling fit needs as many medians as lengths, lengths of at least 2, and two distinct ones")
+        raise UserError(
+            "a scaling fit needs as many medians as lengths, lengths of at least 2, and two distinct ones"
+        )
     if not np.isfinite(values).all() or (values <= 0).any():
-        raise UserError("a median is missing or not positive; raise the cap or leave out that length and say so")
+        raise UserError(
+            "a median is missing or not positive; raise the cap or leave out that length and say so"
+        )
     share = np.ones_like(values) if weights is None else np.asarray(weights, dtype=np.float64)
     if share.shape != values.shape or not np.isfinite(share).all() or (share <= 0).any():
         raise UserError("weights must be positive and finite, one for each median")
@@ -163,9 +169,13 @@ def crossing_temperature(
     met = np.asarray(met_counts, dtype=np.int64)
     number = np.broadcast_to(np.asarray(pairs, dtype=np.int64), met.shape)
     if taus.ndim != 1 or taus.shape != met.shape or len(np.unique(taus)) != len(taus) or len(taus) < 2:
-        raise UserError("a crossing needs at least two distinct temperatures, with one count of met pairs for each")
+        raise UserError(
+            "a crossing needs at least two distinct temperatures, with one count of met pairs for each"
+        )
     if (number < 1).any() or (met < 0).any() or (met > number).any():
-        raise UserError("counts of met pairs must lie between 0 and the number of pairs, which must be at least 1")
+        raise UserError(
+            "counts of met pairs must lie between 0 and the number of pairs, which must be at least 1"
+        )
     check_level(level)
     check_level(confidence)
     if between not in ("bracket", "linear"):
@@ -177,18 +187,26 @@ def crossing_temperature(
     generator = np.random.Generator(np.random.Philox([seed, _CROSSING]))
     drawn = generator.binomial(number, (fraction * number + 0.5) / (number + 1), size=(resamples, len(taus)))
     below, inside, above = _crossing(taus, _rising(drawn, number), level)
-    lows, highs = np.sort(below if between == "bracket" else inside), np.sort(above if between == "bracket" else inside)
+    lows, highs = (
+        np.sort(below if between == "bracket" else inside),
+        np.sort(above if between == "bracket" else inside),
+    )
     tail = (1 - confidence) / 2
     low, high = lows[math.floor(tail * (resamples - 1))], highs[math.ceil((1 - tail) * (resamples - 1))]
     side = "inside" if math.isfinite(estimate) else "below the grid" if estimate < 0 else "above the grid"
-    return Crossing(*(float(value) if math.isfinite(value) else None for value in (estimate, low, high)), side)
+    return Crossing(
+        *(float(value) if math.isfinite(value) else None for value in (estimate, low, high)), side
+    )
 
 
 def _rising(met: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.float64]:
     """Isotonic regression of fractions, (..., k), many at once: the largest over starts of the smallest over ends of the pooled fraction."""
     size = met.shape[-1]
     zero = np.zeros((*met.shape[:-1], 1), dtype=np.int64)
-    successes, trials = np.concatenate([zero, met.cumsum(axis=-1)], axis=-1), np.concatenate([[0], number.cumsum()])
+    successes, trials = (
+        np.concatenate([zero, met.cumsum(axis=-1)], axis=-1),
+        np.concatenate([[0], number.cumsum()]),
+    )
     gained = successes[..., None, 1:] - successes[..., :-1, None]  # from start a (rows) to end b (columns)
     tried = trials[None, 1:] - trials[:-1, None]
     ordered = tried > 0  # a <= b
@@ -197,7 +215,9 @@ def _rising(met: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.flo
     return np.where(np.triu(np.ones((size, size), dtype=bool)), smallest, -np.inf).max(axis=-2)
 
 
-def _crossing(taus: NDArray[np.float64], fraction: NDArray[np.float64], level: float) -> tuple[NDArray, NDArray, NDArray]:
+def _crossing(
+    taus: NDArray[np.float64], fraction: NDArray[np.float64], level: float
+) -> tuple[NDArray, NDArray, NDArray]:
     """Lower neighbour, linear interpolation and upper neighbour of the crossing of each row; infinite off the grid."""
     reached = fraction >= level - _ROUNDING
     never, place = ~reached.any(axis=-1), reached.argmax(axis=-1)

@@ -44,7 +44,9 @@ def _directions(vectors: ArrayLike) -> Floats:
     values = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     if not np.isfinite(lengths).all() or (lengths == 0).any():
-        raise UserError("an embedding is zero or not finite, so it has no direction; check the text it was made from")
+        raise UserError(
+            "an embedding is zero or not finite, so it has no direction; check the text it was made from"
+        )
     return values / lengths
 
 
@@ -79,7 +81,9 @@ def unrelated_level(embeddings: ArrayLike, labels: Sequence[str]) -> tuple[float
     """
     values, topics = _directions(embeddings), np.asarray(labels)
     if values.ndim != 2 or len(values) != len(topics) or len(topics) < 3 or len(np.unique(topics)) < 2:
-        raise UserError("the unrelated level needs at least three passages of at least two topics, one label for each")
+        raise UserError(
+            "the unrelated level needs at least three passages of at least two topics, one label for each"
+        )
     differ = topics[:, None] != topics[None, :]
     distance = np.where(differ, 1.0 - values @ values.T, 0.0)
     sums, counts = distance.sum(axis=1), differ.sum(axis=1)
@@ -143,8 +147,15 @@ def semantic_hitting_time(
     confidence : float
     """
     values, moments = np.asarray(drifts, dtype=np.float64), np.asarray(times, dtype=np.float64)
-    if values.ndim != 2 or values.size == 0 or moments.shape != values.shape[1:] or (np.diff(moments) <= 0).any():
-        raise UserError(f"drifts {values.shape} and times {moments.shape} must be (chains, times) and as many ascending times")
+    if (
+        values.ndim != 2
+        or values.size == 0
+        or moments.shape != values.shape[1:]
+        or (np.diff(moments) <= 0).any()
+    ):
+        raise UserError(
+            f"drifts {values.shape} and times {moments.shape} must be (chains, times) and as many ascending times"
+        )
     check_level(confidence)
     padded = np.append(moments, math.inf)
 
@@ -160,10 +171,15 @@ def semantic_hitting_time(
     tail = (1 - confidence) / 2
     estimate = float(first(values.mean(axis=0), level))
     ends = (found[math.floor(tail * (resamples - 1))], found[math.ceil((1 - tail) * (resamples - 1))])
-    return HittingTime(*(float(value) if math.isfinite(value) else None for value in (estimate, *ends)), float(np.isfinite(found).mean()))
+    return HittingTime(
+        *(float(value) if math.isfinite(value) else None for value in (estimate, *ends)),
+        float(np.isfinite(found).mean()),
+    )
 
 
-def recurrence(scores: ArrayLike, threshold: float, exit_threshold: float | None = None, tail: float = 0.1) -> pd.DataFrame:
+def recurrence(
+    scores: ArrayLike, threshold: float, exit_threshold: float | None = None, tail: float = 0.1
+) -> pd.DataFrame:
     """How often each chain enters a region, returns to it, and ends in it.
 
     A visit begins at a recorded time at which the score is above `threshold` and ends at one at which it is at or below `exit_threshold`. What happens
@@ -231,7 +247,9 @@ def pca_plane(reference: ArrayLike) -> PCA:
     """
     values = np.asarray(reference, dtype=np.float64)
     if values.ndim != 2 or len(values) < 3 or values.shape[1] < 2:
-        raise UserError(f"a plane needs at least three reference embeddings of width 2 or more, not {values.shape}")
+        raise UserError(
+            f"a plane needs at least three reference embeddings of width 2 or more, not {values.shape}"
+        )
     plane = PCA(n_components=2, svd_solver="full").fit(values)
     largest = np.abs(plane.components_).argmax(axis=1)
     plane.components_ *= np.sign(plane.components_[np.arange(2), largest])[:, None]

@@ -48,7 +48,14 @@ class Stay:
     censored: bool
 
 
-def longest_stays(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, radius: int, minimum: int = 1, top: int | None = 10) -> list[Stay]:
+def longest_stays(
+    initial: ArrayLike,
+    sites: ArrayLike,
+    tokens: ArrayLike,
+    radius: int,
+    minimum: int = 1,
+    top: int | None = 10,
+) -> list[Stay]:
     """The longest stays, disjoint, longest first.
 
     Protocol (ours). A stay around an occupied state ``x_c`` is the maximal interval of times around `c` in which the chain keeps within `radius` of
@@ -74,7 +81,9 @@ def longest_stays(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, radiu
     """
     path = SojournPath(initial, sites, tokens)
     if not 0 <= radius <= len(path.initial) or minimum < 1 or (top is not None and top < 0):
-        raise UserError(f"radius={radius}, minimum={minimum}, top={top} is out of range; radius 0 to {len(path.initial)}, minimum at least 1, top at least 0")
+        raise UserError(
+            f"radius={radius}, minimum={minimum}, top={top} is out of range; radius 0 to {len(path.initial)}, minimum at least 1, top at least 0"
+        )
     waiting: list[tuple[int, int, int, int, int, int, int]] = []
 
     def search(first: int, last: int) -> None:
@@ -89,7 +98,17 @@ def longest_stays(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, radiu
         negative, start, centre, a, b, first, last = heapq.heappop(waiting)
         occupied = _occupied(path, centre, a, b)
         state = tuple(int(token) for token in path.states[centre])
-        stays.append(Stay(start, start - negative, -negative, state, radius, occupied / -negative, b == path.sojourns - 1))
+        stays.append(
+            Stay(
+                start,
+                start - negative,
+                -negative,
+                state,
+                radius,
+                occupied / -negative,
+                b == path.sojourns - 1,
+            )
+        )
         search(first, a - 1)
         search(b + 1, last)
     return stays
@@ -101,7 +120,9 @@ def _occupied(path: SojournPath, centre: int, a: int, b: int) -> int:
     return int(durations[path.names[a : b + 1] == path.names[centre]].sum())
 
 
-def _longest(path: SojournPath, radius: int, minimum: int, first: int, last: int) -> tuple[int, int, int, int, int] | None:
+def _longest(
+    path: SojournPath, radius: int, minimum: int, first: int, last: int
+) -> tuple[int, int, int, int, int] | None:
     """Length, start, centre and the first and last sojourn of the longest stay within sojourns ``[first, last]``; None below `minimum`."""
     moments = np.arange(path.entries[first], path.ends[last] + 1, minimum)
     anchors = np.unique(np.searchsorted(path.entries[first : last + 1], moments, side="right") - 1 + first)
@@ -176,7 +197,9 @@ def expected_dwell(escape_probability: ArrayLike) -> NDArray[np.float64]:
 def _probabilities(values: ArrayLike) -> NDArray[np.float64]:
     escapes = np.asarray(values, dtype=np.float64)
     if not ((escapes >= 0) & (escapes <= 1)).all():
-        raise UserError("escape probabilities must lie between 0 and 1; clip a rounding below 0 before passing it")
+        raise UserError(
+            "escape probabilities must lie between 0 and 1; clip a rounding below 0 before passing it"
+        )
     return escapes
 
 
@@ -224,11 +247,19 @@ def dwell_test(lengths: ArrayLike, escapes: ArrayLike, censored: ArrayLike) -> D
     UserError
         For no dwells, unequal lengths, or values out of range.
     """
-    steps, held, rates = np.asarray(lengths, dtype=np.int64), np.asarray(censored, dtype=bool), _probabilities(escapes)
+    steps, held, rates = (
+        np.asarray(lengths, dtype=np.int64),
+        np.asarray(censored, dtype=bool),
+        _probabilities(escapes),
+    )
     if steps.ndim != 1 or steps.size == 0 or not steps.shape == held.shape == rates.shape:
-        raise UserError(f"lengths {steps.shape}, escapes {rates.shape} and censored {held.shape} must be three lists of one length, at least one dwell")
+        raise UserError(
+            f"lengths {steps.shape}, escapes {rates.shape} and censored {held.shape} must be three lists of one length, at least one dwell"
+        )
     if (steps < 1 - held).any():
-        raise UserError("a dwell that ended made at least one step; lengths must be at least 1, or 0 where censored")
+        raise UserError(
+            "a dwell that ended made at least one step; lengths must be at least 1, or 0 where censored"
+        )
     ended, expected, variance = int((~held).sum()), float(steps @ rates), float(steps @ (rates * (1 - rates)))
     excess = ended - expected
     if variance > 0:

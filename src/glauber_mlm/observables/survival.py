@@ -99,13 +99,17 @@ def kaplan_meier(times: ArrayLike, met: ArrayLike, level: float = 0.95) -> Survi
     """
     moments, seen = np.asarray(times, dtype=np.float64), np.asarray(met, dtype=bool)
     if moments.ndim != 1 or moments.size == 0 or moments.shape != seen.shape:
-        raise UserError(f"times {moments.shape} and met {seen.shape} must be two lists of one length, at least one run")
+        raise UserError(
+            f"times {moments.shape} and met {seen.shape} must be two lists of one length, at least one run"
+        )
     if not np.isfinite(moments).all() or (moments < 0).any():
         raise UserError("times must be finite and not negative; give a censored run the time of its cap")
     check_level(level)
     curve = stats.ecdf(stats.CensoredData.right_censored(moments, ~seen)).sf
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # undefined where the estimate is 1 or 0, which is seen to below
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # undefined where the estimate is 1 or 0, which is seen to below
         limits = curve.confidence_interval(confidence_level=level, method="log-log")
     lower, upper = limits.low.probabilities.copy(), limits.high.probabilities.copy()
     untouched, finished = curve.probabilities >= 1, curve.probabilities <= 0
@@ -118,7 +122,18 @@ def kaplan_meier(times: ArrayLike, met: ArrayLike, level: float = 0.95) -> Survi
     median = _first_below(curve.quantiles, curve.probabilities)
     # Where even the lower limit stays above one half, the median lies beyond the cap with this confidence.
     interval = (float(moments.max()) if start is None else start, _first_below(curve.quantiles, upper))
-    return Survival(curve.quantiles, curve.probabilities, lower, upper, int(moments.size), int(seen.sum()), float(moments.max()), level, median, interval)
+    return Survival(
+        curve.quantiles,
+        curve.probabilities,
+        lower,
+        upper,
+        int(moments.size),
+        int(seen.sum()),
+        float(moments.max()),
+        level,
+        median,
+        interval,
+    )
 
 
 def _none_yet(watched: int, level: float) -> float:
@@ -134,7 +149,9 @@ def _first_below(times: NDArray[np.float64], curve: NDArray[np.float64]) -> floa
 def check_level(level: float) -> None:
     """Refuse a confidence level or a fraction outside (0, 1)."""
     if not 0 < level < 1:
-        raise UserError(f"a level of {level} is out of range; give a number strictly between 0 and 1, for instance 0.95")
+        raise UserError(
+            f"a level of {level} is out of range; give a number strictly between 0 and 1, for instance 0.95"
+        )
 
 
 def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[float, float]:
@@ -147,10 +164,14 @@ def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[f
     """
     check_level(level)
     if not 0 <= successes <= number:
-        raise UserError(f"{successes} successes of {number} is impossible; successes must lie between 0 and the number tried")
+        raise UserError(
+            f"{successes} successes of {number} is impossible; successes must lie between 0 and the number tried"
+        )
     if number == 0:
         return 0.0, 1.0
-    interval = stats.binomtest(int(successes), int(number)).proportion_ci(confidence_level=level, method="wilson")
+    interval = stats.binomtest(int(successes), int(number)).proportion_ci(
+        confidence_level=level, method="wilson"
+    )
     return float(interval.low), float(interval.high)
 
 
@@ -217,11 +238,15 @@ def lag_bound(meeting_times: ArrayLike, lag: int, times: ArrayLike, censored: Ar
     meetings, open_ended = np.asarray(meeting_times, dtype=np.float64), np.asarray(censored, dtype=bool)
     moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if meetings.ndim != 1 or meetings.size == 0 or meetings.shape != open_ended.shape:
-        raise UserError(f"meeting times {meetings.shape} and censored {open_ended.shape} must be two lists of one length, at least one pair")
+        raise UserError(
+            f"meeting times {meetings.shape} and censored {open_ended.shape} must be two lists of one length, at least one pair"
+        )
     if lag < 1 or (moments < 0).any():
         raise UserError(f"lag {lag} and times must be at least 1 and 0 steps")
     if (meetings[~open_ended] <= lag).any() or (meetings[open_ended] < lag).any():
-        raise UserError(f"a pair met at or before the lag {lag}; meeting times are counted on the leading chain, which runs alone up to the lag")
+        raise UserError(
+            f"a pair met at or before the lag {lag}; meeting times are counted on the leading chain, which runs alone up to the lag"
+        )
     least = meetings + open_ended
     terms = np.maximum(0.0, np.ceil((least[:, None] - lag - moments[None, :]) / lag))
     floor, number = terms.mean(axis=0), meetings.size

@@ -56,13 +56,17 @@ class TopicScorer:
         values, nothing = _matrix(embeddings), _matrix(none_embeddings)
         topics = [str(label) for label in labels]
         if len(values) != len(topics) or len(set(topics)) < 2 or NONE_OF_THESE in topics:
-            raise UserError(f"give one label for each of {len(values)} embeddings, at least two topics, none of them {NONE_OF_THESE!r}")
+            raise UserError(
+                f"give one label for each of {len(values)} embeddings, at least two topics, none of them {NONE_OF_THESE!r}"
+            )
         if values.shape[1] != nothing.shape[1] or len(nothing) == 0:
             raise UserError("give at least one text of no topic, embedded as the passages are")
         self.classes = (*sorted(set(topics)), NONE_OF_THESE)
         codes = {name: code for code, name in enumerate(self.classes)}
         targets = np.array([codes[topic] for topic in topics] + [codes[NONE_OF_THESE]] * len(nothing))
-        self._model = LogisticRegression(C=self.strength, class_weight="balanced", max_iter=2000).fit(np.concatenate([values, nothing]), targets)
+        self._model = LogisticRegression(C=self.strength, class_weight="balanced", max_iter=2000).fit(
+            np.concatenate([values, nothing]), targets
+        )
         return self
 
     def predict_proba(self, embeddings: ArrayLike) -> Floats:
@@ -77,14 +81,18 @@ class TopicScorer:
         """Probability of one topic, shape (...)."""
         probabilities = self.predict_proba(embeddings)
         if topic not in self.classes:
-            raise UserError(f"{topic!r} is not a class of this scorer; the classes are {', '.join(self.classes)}")
+            raise UserError(
+                f"{topic!r} is not a class of this scorer; the classes are {', '.join(self.classes)}"
+            )
         return probabilities[..., self.classes.index(topic)]
 
     def predict(self, embeddings: ArrayLike) -> list[str]:
         """The most probable class of each row of embeddings, shape (k, d)."""
         return [self.classes[code] for code in self.predict_proba(_matrix(embeddings)).argmax(axis=1)]
 
-    def accuracy_report(self, embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str] | None = None) -> pd.DataFrame:
+    def accuracy_report(
+        self, embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str] | None = None
+    ) -> pd.DataFrame:
         """Accuracy on labelled texts, as `accuracy_table` gives it; the texts must not have been trained on, nor be made from ones that were."""
         return accuracy_table(self.predict(embeddings), labels, groups)
 
@@ -96,7 +104,9 @@ def _matrix(embeddings: ArrayLike) -> Floats:
     return values
 
 
-def accuracy_table(predicted: Sequence[str], labels: Sequence[str], groups: Sequence[str] | None = None, level: float = 0.95) -> pd.DataFrame:
+def accuracy_table(
+    predicted: Sequence[str], labels: Sequence[str], groups: Sequence[str] | None = None, level: float = 0.95
+) -> pd.DataFrame:
     """Share of right answers for each label and overall (row "all"), with Wilson intervals.
 
     Parameters
@@ -112,10 +122,20 @@ def accuracy_table(predicted: Sequence[str], labels: Sequence[str], groups: Sequ
     DataFrame
         Columns `label`, `texts`, `passages`, `correct`, `accuracy`, `low`, `high`.
     """
-    sources = [str(place) for place in range(len(labels))] if groups is None else [str(group) for group in groups]
+    sources = (
+        [str(place) for place in range(len(labels))] if groups is None else [str(group) for group in groups]
+    )
     if not len(predicted) == len(labels) == len(sources) or len(labels) == 0:
-        raise UserError(f"{len(predicted)} answers, {len(labels)} labels and {len(sources)} passages must be as many, at least one")
-    frame = pd.DataFrame({"label": list(labels), "passage": sources, "right": [a == b for a, b in zip(predicted, labels, strict=True)]})
+        raise UserError(
+            f"{len(predicted)} answers, {len(labels)} labels and {len(sources)} passages must be as many, at least one"
+        )
+    frame = pd.DataFrame(
+        {
+            "label": list(labels),
+            "passage": sources,
+            "right": [a == b for a, b in zip(predicted, labels, strict=True)],
+        }
+    )
     parts = [(str(label), part) for label, part in frame.groupby("label", sort=True)] + [("all", frame)]
     rows = []
     for label, part in parts:
@@ -160,20 +180,32 @@ def cross_validated_probabilities(
     float64 array, shape (k, number of classes)
         Columns as `TopicScorer.classes`: topics in alphabetical order, then ``"none of these"``.
     """
-    values, topics, sources = _matrix(embeddings), np.asarray(labels, dtype=str), np.asarray(groups, dtype=str)
+    values, topics, sources = (
+        _matrix(embeddings),
+        np.asarray(labels, dtype=str),
+        np.asarray(groups, dtype=str),
+    )
     learnt = np.ones(len(values), dtype=bool) if trained is None else np.asarray(trained, dtype=bool)
     if not len(values) == len(topics) == len(sources) == len(learnt):
-        raise UserError(f"{len(values)} embeddings, {len(topics)} labels and {len(sources)} passages must be as many")
+        raise UserError(
+            f"{len(values)} embeddings, {len(topics)} labels and {len(sources)} passages must be as many"
+        )
     if NONE_OF_THESE not in topics:
         raise UserError(f"cross-validation needs texts labelled {NONE_OF_THESE!r} as well as topics")
     fewest = min(len(set(sources[learnt & (topics == topic)])) for topic in set(topics))
     if not 2 <= folds <= fewest:
-        raise UserError(f"folds={folds} is out of range; give 2 to {fewest}, the passages of the smallest class")
+        raise UserError(
+            f"folds={folds} is out of range; give 2 to {fewest}, the passages of the smallest class"
+        )
     classes = [*sorted(set(topics) - {NONE_OF_THESE}), NONE_OF_THESE]
     found = np.zeros((len(topics), len(classes)))
     for train, held_out in StratifiedGroupKFold(n_splits=folds).split(values, topics, sources):
         train = train[learnt[train]]
         nothing = topics[train] == NONE_OF_THESE
-        scorer = TopicScorer(strength).fit(values[train][~nothing], topics[train][~nothing].tolist(), values[train][nothing])
-        found[np.ix_(held_out, [classes.index(name) for name in scorer.classes])] = scorer.predict_proba(values[held_out])
+        scorer = TopicScorer(strength).fit(
+            values[train][~nothing], topics[train][~nothing].tolist(), values[train][nothing]
+        )
+        found[np.ix_(held_out, [classes.index(name) for name in scorer.classes])] = scorer.predict_proba(
+            values[held_out]
+        )
     return found

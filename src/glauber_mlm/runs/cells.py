@@ -67,9 +67,13 @@ def encode(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key == FLOAT_TAG:
-                raise TypeError(f"a cell's dict has the key {key!r}; keys are strings other than {FLOAT_TAG!r}")
+                raise TypeError(
+                    f"a cell's dict has the key {key!r}; keys are strings other than {FLOAT_TAG!r}"
+                )
         return {key: encode(item) for key, item in value.items()}
-    raise TypeError(f"a cell cannot hold a {type(value).__name__}; give numbers, strings, lists, dicts or numpy arrays")
+    raise TypeError(
+        f"a cell cannot hold a {type(value).__name__}; give numbers, strings, lists, dicts or numpy arrays"
+    )
 
 
 def decode(value: Any) -> Any:
@@ -161,7 +165,12 @@ class CellStore:
 
     @staticmethod
     def _identity(name: str, parameters: dict, fingerprint: str) -> dict:
-        return {"name": name, "parameters": encode(parameters), "fingerprint": fingerprint, "engine": engine_digest()}
+        return {
+            "name": name,
+            "parameters": encode(parameters),
+            "fingerprint": fingerprint,
+            "engine": engine_digest(),
+        }
 
 
 def _read(path: Path, identity: dict) -> dict | None:
@@ -169,7 +178,11 @@ def _read(path: Path, identity: dict) -> dict | None:
     try:
         content = json.loads(path.read_bytes())
         claimed = content.pop("sha256")
-        whole = claimed == digest(content) and content["identity"] == identity and isinstance(content["result"], dict)
+        whole = (
+            claimed == digest(content)
+            and content["identity"] == identity
+            and isinstance(content["result"], dict)
+        )
     except (FileNotFoundError, ValueError, KeyError, AttributeError, TypeError):
         return None
     return content if whole else None

@@ -112,12 +112,19 @@ def run_chains(
         "initial": state.tokens.cpu().tolist(),
         "chunk_steps": int(chunk_steps),
         "kernel": kernel,
-        "versions": {"torch": torch.__version__.split("+")[0], "numpy": np.__version__, "transformers": version("transformers")},
+        "versions": {
+            "torch": torch.__version__.split("+")[0],
+            "numpy": np.__version__,
+            "transformers": version("transformers"),
+        },
     }
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         _claim(folder, run)
-        for leftover in (*folder.glob(".chunk-*"), *folder.glob(".run.json.*")):  # what a kill left half written; nobody else writes here under the lock
+        for leftover in (
+            *folder.glob(".chunk-*"),
+            *folder.glob(".run.json.*"),
+        ):  # what a kill left half written; nobody else writes here under the lock
             leftover.unlink()
         identity = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
         with tqdm(total=steps, unit="step", desc="chains", disable=not progress, mininterval=0.5) as bar:
@@ -128,14 +135,25 @@ def run_chains(
                 start = _state_digest(state.tokens.cpu().numpy())
                 chunk = _read_sealed(folder, first // chunk_steps, identity, first, taken, start)
                 if chunk is None:
-                    walk = EventDriven(conditionals, cache_bytes).walk if kernel == "event" else _plain_walk(conditionals)
+                    walk = (
+                        EventDriven(conditionals, cache_bytes).walk
+                        if kernel == "event"
+                        else _plain_walk(conditionals)
+                    )
                     state, record = _walk_in_parts(walk, state, stream, first, taken, bar)
-                    _write_sealed(folder, first // chunk_steps, _dataset(stream.chains, first, record, state, identity, start))
+                    _write_sealed(
+                        folder,
+                        first // chunk_steps,
+                        _dataset(stream.chains, first, record, state, identity, start),
+                    )
                 else:
                     if progress:
                         bar.initial += taken
                     bar.update(taken)
-                    state = plain.ChainState(torch.from_numpy(chunk["final"].values.astype(np.int64)).to(conditionals.device), state.temperature)
+                    state = plain.ChainState(
+                        torch.from_numpy(chunk["final"].values.astype(np.int64)).to(conditionals.device),
+                        state.temperature,
+                    )
         return read_chains(folder, steps) if read else None
 
 
@@ -144,7 +162,12 @@ def _plain_walk(conditionals: Conditionals) -> Callable[..., tuple[plain.ChainSt
 
 
 def _walk_in_parts(
-    walk: Callable[..., tuple[plain.ChainState, plain.Record]], state: plain.ChainState, stream: RandomStream, first: int, steps: int, bar: tqdm
+    walk: Callable[..., tuple[plain.ChainState, plain.Record]],
+    state: plain.ChainState,
+    stream: RandomStream,
+    first: int,
+    steps: int,
+    bar: tqdm,
 ) -> tuple[plain.ChainState, plain.Record]:
     """`walk`, a few steps at a time, so that the bar moves within a chunk."""
     records = []
@@ -153,7 +176,9 @@ def _walk_in_parts(
         state, record = walk(state, stream, first + done, taken)
         records.append(record)
         bar.update(taken)
-    return state, plain.Record(torch.cat([record.sites for record in records]), torch.cat([record.tokens for record in records]))
+    return state, plain.Record(
+        torch.cat([record.sites for record in records]), torch.cat([record.tokens for record in records])
+    )
 
 
 def _state_digest(tokens: np.ndarray) -> str:
@@ -172,7 +197,9 @@ def _claim(folder: Path, run: dict[str, Any]) -> None:
             return
         if found is not None:
             differing = sorted(key for key in run if found.get(key) != run[key])
-            raise UserError(f"{folder} holds another run (different: {', '.join(differing)}); choose another folder, or remove this one")
+            raise UserError(
+                f"{folder} holds another run (different: {', '.join(differing)}); choose another folder, or remove this one"
+            )
     elif list(folder.glob("chunk-*.nc")):
         raise UserError(f"{folder} holds chunks without run.json; choose another folder, or remove this one")
     write_json(path, run)
@@ -182,14 +209,36 @@ def _names(folder: Path, index: int) -> tuple[Path, Path]:
     return folder / f"chunk-{index:06d}.nc", folder / f"chunk-{index:06d}.sha256"
 
 
-def _dataset(chains: Sequence[int], first: int, record: plain.Record, state: plain.ChainState, identity: str, start: str) -> xarray.Dataset:
+def _dataset(
+    chains: Sequence[int],
+    first: int,
+    record: plain.Record,
+    state: plain.ChainState,
+    identity: str,
+    start: str,
+) -> xarray.Dataset:
     return xarray.Dataset(
         {
-            "site": (("step", "chain"), record.sites.numpy().astype(np.int32), {"long_name": "resampled site"}),
-            "token": (("step", "chain"), record.tokens.numpy().astype(np.int32), {"long_name": "token id put at the site"}),
-            "final": (("chain", "position"), state.tokens.cpu().numpy().astype(np.int32), {"long_name": "state after the last step"}),
+            "site": (
+                ("step", "chain"),
+                record.sites.numpy().astype(np.int32),
+                {"long_name": "resampled site"},
+            ),
+            "token": (
+                ("step", "chain"),
+                record.tokens.numpy().astype(np.int32),
+                {"long_name": "token id put at the site"},
+            ),
+            "final": (
+                ("chain", "position"),
+                state.tokens.cpu().numpy().astype(np.int32),
+                {"long_name": "state after the last step"},
+            ),
         },
-        coords={"step": np.arange(first, first + len(record.sites), dtype=np.int32), "chain_number": ("chain", [str(chain) for chain in chains])},
+        coords={
+            "step": np.arange(first, first + len(record.sites), dtype=np.int32),
+            "chain_number": ("chain", [str(chain) for chain in chains]),
+        },
         attrs={"run": identity, "start": start},
     )
 
@@ -202,7 +251,9 @@ def _write_sealed(folder: Path, index: int, chunk: xarray.Dataset) -> None:
     write_text(seal, hashlib.sha256(data.read_bytes()).hexdigest() + "\n")
 
 
-def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int, start: str) -> xarray.Dataset | None:
+def _read_sealed(
+    folder: Path, index: int, identity: str, first: int, steps: int, start: str
+) -> xarray.Dataset | None:
     """A chunk that begins at step `first` in the state of digest `start`, or None if it is missing, torn, altered, of another run or place, or has fewer than `steps` steps."""
     data, seal = _names(folder, index)
     if not data.exists() or not seal.exists():
@@ -211,7 +262,12 @@ def _read_sealed(folder: Path, index: int, identity: str, first: int, steps: int
         return None
     with xarray.open_dataset(data, engine="scipy") as opened:
         chunk = opened.load()
-    if chunk.attrs["run"] != identity or chunk.attrs["start"] != start or chunk.sizes["step"] < steps or int(chunk["step"][0]) != first:
+    if (
+        chunk.attrs["run"] != identity
+        or chunk.attrs["start"] != start
+        or chunk.sizes["step"] < steps
+        or int(chunk["step"][0]) != first
+    ):
         return None
     return chunk
 
@@ -255,15 +311,23 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
         last = min(last, (steps - 1) // size)
     state = np.array(run["initial"], dtype=np.int32)
     for index in range(last + 1):
-        chunk = _read_sealed(folder, index, identity, index * size, size if index < last else 1, _state_digest(state))
+        chunk = _read_sealed(
+            folder, index, identity, index * size, size if index < last else 1, _state_digest(state)
+        )
         if chunk is None:
-            raise UserError(f"{_names(folder, index)[0].name} in {folder} is torn, altered or missing; run the chains again to mend it")
+            raise UserError(
+                f"{_names(folder, index)[0].name} in {folder} is torn, altered or missing; run the chains again to mend it"
+            )
         chunks.append(chunk[["site", "token"]])
         state = chunk["final"].values
     reached = last * size + chunks[-1].sizes["step"]
     if steps is not None and reached < steps:
-        raise UserError(f"{folder} holds {reached} steps, {steps} were asked for; run the chains that far first")
-    whole = xarray.concat(chunks, dim="step", data_vars="minimal", coords="minimal", compat="override", join="override")
+        raise UserError(
+            f"{folder} holds {reached} steps, {steps} were asked for; run the chains that far first"
+        )
+    whole = xarray.concat(
+        chunks, dim="step", data_vars="minimal", coords="minimal", compat="override", join="override"
+    )
     whole["initial"] = (("chain", "position"), np.array(run["initial"], dtype=np.int32))
     whole.attrs = {"run": text}
     return whole if steps is None else whole.isel(step=slice(steps))
@@ -295,7 +359,9 @@ def to_arviz(observables: dict[str, np.ndarray]) -> arviz.InferenceData:
     """Observables of the chains as an ArviZ posterior group; each of shape (chains, draws)."""
     import arviz  # here, for it takes seconds and most runs need none of it
 
-    return arviz.from_dict(posterior={name: np.asarray(values, dtype=float) for name, values in observables.items()})
+    return arviz.from_dict(
+        posterior={name: np.asarray(values, dtype=float) for name, values in observables.items()}
+    )
 
 
 def diagnostics(observables: dict[str, np.ndarray]) -> pd.DataFrame:
@@ -305,4 +371,6 @@ def diagnostics(observables: dict[str, np.ndarray]) -> pd.DataFrame:
     """
     import arviz
 
-    return arviz.summary(to_arviz(observables), kind="diagnostics", round_to="none")[["ess_bulk", "ess_tail", "r_hat"]]
+    return arviz.summary(to_arviz(observables), kind="diagnostics", round_to="none")[
+        ["ess_bulk", "ess_tail", "r_hat"]
+    ]

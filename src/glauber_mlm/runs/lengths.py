@@ -47,16 +47,31 @@ def bucket_by_length(sequences: Sequence[Sequence[int] | Tensor]) -> dict[int, B
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(len(row), []).append(place)
-    return {length: Bucket(tuple(places[length]), torch.stack([rows[place].to(torch.int64) for place in places[length]])) for length in sorted(places)}
+    return {
+        length: Bucket(
+            tuple(places[length]), torch.stack([rows[place].to(torch.int64) for place in places[length]])
+        )
+        for length in sorted(places)
+    }
 
 
 def _token_ids(sequence: Sequence[int] | Tensor, place: int) -> Tensor:
     try:
         row = torch.as_tensor(sequence)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"sequence {place} is {sequence!r:.60}; each must hold token ids, so encode texts first") from error
-    if row.ndim != 1 or not len(row) or row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
-        raise UserError(f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids")
+        raise UserError(
+            f"sequence {place} is {sequence!r:.60}; each must hold token ids, so encode texts first"
+        ) from error
+    if (
+        row.ndim != 1
+        or not len(row)
+        or row.is_floating_point()
+        or row.is_complex()
+        or row.dtype == torch.bool
+    ):
+        raise UserError(
+            f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids"
+        )
     return row
 
 
@@ -98,7 +113,9 @@ def run_lengths(
         As `bucket_by_length` and `run_chains` do.
     """
     if "chains" in options:
-        raise UserError("chains are numbered by the place of their sequence; leave out `chains`, or call run_chains for each length")
+        raise UserError(
+            "chains are numbered by the place of their sequence; leave out `chains`, or call run_chains for each length"
+        )
     buckets = bucket_by_length(sequences)
     if not buckets:
         raise UserError("no starting sequences; give at least one")

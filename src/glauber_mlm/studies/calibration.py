@@ -40,10 +40,16 @@ def _ordered_pairs(length: int, temperature: float) -> tuple[sparse.csr_matrix, 
     # Sites where both are plus, where they differ, where both are minus: how many, what leaves with them, spins there.
     kinds = ((plus, 1, 0, 1, 1), (differing, 0, 1, -1, 1), (length - plus - differing, 0, 0, -1, -1))
     for count, fewer_plus, fewer_differing, lower_spin, upper_spin in kinds:
-        low, high = (expit(2 * (total - spin) / (length * temperature)) for total, spin in ((lower, lower_spin), (upper, upper_spin)))
+        low, high = (
+            expit(2 * (total - spin) / (length * temperature))
+            for total, spin in ((lower, lower_spin), (upper, upper_spin))
+        )
         for probability, more_plus, more_differing in ((low, 1, 0), (high - low, 0, 1), (1 - high, 0, 0)):
             possible = np.flatnonzero(count > 0)
-            target = number[plus[possible] - fewer_plus + more_plus, differing[possible] - fewer_differing + more_differing]
+            target = number[
+                plus[possible] - fewer_plus + more_plus,
+                differing[possible] - fewer_differing + more_differing,
+            ]
             rows.append(target)
             columns.append(possible)
             values.append((count * probability / length)[possible])
@@ -61,7 +67,9 @@ def exact_crossing(length: int, level: float, multiple: float) -> float | None:
     @cache
     def excess(temperature: float) -> float:
         met = meeting_probability(length, temperature, cap)
-        return float(logit(np.clip(met, _CLIPPED, 1 - _CLIPPED)) - logit(level))  # log-odds: nearly straight, so few evaluations
+        return float(
+            logit(np.clip(met, _CLIPPED, 1 - _CLIPPED)) - logit(level)
+        )  # log-odds: nearly straight, so few evaluations
 
     if excess(_SEARCHED[0]) >= 0 or excess(_SEARCHED[1]) <= 0:
         return None

@@ -20,14 +20,21 @@ from glauber_mlm.observables.margins import local_view
 from glauber_mlm.observables.semantics import null_share, recurrence
 from glauber_mlm.observables.stays import DwellTest, dwell_test, dwell_times, longest_stays
 from glauber_mlm.observables.survival import wilson_interval
-from glauber_mlm.observables.topics import NONE_OF_THESE, TopicScorer, accuracy_table, cross_validated_probabilities
+from glauber_mlm.observables.topics import (
+    NONE_OF_THESE,
+    TopicScorer,
+    accuracy_table,
+    cross_validated_probabilities,
+)
 from glauber_mlm.passages import Passage
 from glauber_mlm.runs.cells import digest, engine_digest
 from glauber_mlm.runs.chains import run_chains, states_along
 from glauber_mlm.studies.starts import cell_chains
 
 Embed = Callable[[list[str]], np.ndarray]
-IDENTITY_SHARE = 0.9  # of the unrelated level: a chain that far from its start, on average, has lost its identity
+IDENTITY_SHARE = (
+    0.9  # of the unrelated level: a chain that far from its start, on average, has lost its identity
+)
 _CHUNK_STEPS = 2000  # not a function of the steps, so that a longer run goes on from a shorter one
 _SHUFFLE, _RANDOM = 2**38, 2**38 + 1
 
@@ -52,13 +59,17 @@ class Trajectories:
     embeddings: np.ndarray
 
 
-def trajectories(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, every: int, embed: Embed) -> Trajectories:
+def trajectories(
+    dataset: xarray.Dataset, conditionals: MaskedLanguageModel, every: int, embed: Embed
+) -> Trajectories:
     """Decode and embed the states of a run every `every` steps."""
     seen = list(states_along(dataset, every))
     states = np.stack([state for _, state in seen])
     texts = [[conditionals.decode(row) for row in states[:, chain]] for chain in range(states.shape[1])]
     vectors = embed([text for row in texts for text in row])
-    return Trajectories(np.array([time for time, _ in seen]), states, texts, vectors.reshape(states.shape[1], len(seen), -1))
+    return Trajectories(
+        np.array([time for time, _ in seen]), states, texts, vectors.reshape(states.shape[1], len(seen), -1)
+    )
 
 
 def shuffled(conditionals: MaskedLanguageModel, states: Tensor, seed: int) -> Tensor:
@@ -96,7 +107,9 @@ class TopicStudy:
     shuffled_scores: np.ndarray
 
 
-def topic_study(conditionals: MaskedLanguageModel, states: Tensor, passages: Sequence[Passage], embed: Embed, seed: int) -> TopicStudy:
+def topic_study(
+    conditionals: MaskedLanguageModel, states: Tensor, passages: Sequence[Passage], embed: Embed, seed: int
+) -> TopicStudy:
     """Train the scorer on passages cut to n tokens, with random-token texts and half of the shuffled passages as none-of-these.
 
     The other half of the shuffled passages is never trained on.
@@ -113,7 +126,9 @@ def topic_study(conditionals: MaskedLanguageModel, states: Tensor, passages: Seq
     scorer = TopicScorer().fit(vectors[: len(words)], topics, vectors[len(words) : learnt])
     unseen = cross_validated_probabilities(vectors, labels, groups, np.arange(len(texts)) < learnt)
     named = [scorer.classes[code] for code in unseen[:learnt].argmax(axis=1)]
-    return TopicStudy(scorer, accuracy_table(named, labels[:learnt], groups[:learnt]), unseen[: len(words)], unseen[learnt:])
+    return TopicStudy(
+        scorer, accuracy_table(named, labels[:learnt], groups[:learnt]), unseen[: len(words)], unseen[learnt:]
+    )
 
 
 def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch: int = 256) -> np.ndarray:
@@ -129,7 +144,14 @@ def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch
     return torch.cat(values).reshape(len(states), -1).mean(dim=1).numpy()
 
 
-def stay_table(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, radius: int, minimum: int, top: int) -> pd.DataFrame:
+def stay_table(
+    dataset: xarray.Dataset,
+    conditionals: MaskedLanguageModel,
+    temperature: float,
+    radius: int,
+    minimum: int,
+    top: int,
+) -> pd.DataFrame:
     """The longest stays of each chain within a Hamming ball, described by the state at their centre.
 
     Returns
@@ -141,29 +163,57 @@ def stay_table(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, tempe
     """
     rows, centres = [], []
     for chain in range(dataset.sizes["chain"]):
-        path = (dataset["initial"].values[chain], dataset["site"].values[:, chain], dataset["token"].values[:, chain])
+        path = (
+            dataset["initial"].values[chain],
+            dataset["site"].values[:, chain],
+            dataset["token"].values[:, chain],
+        )
         stays = longest_stays(*path, radius=radius, minimum=conditionals.length, top=None)
         typical = float(np.median([stay.length for stay in stays])) if stays else math.nan
         for stay in sorted(stays, key=lambda item: -item.length)[:top]:
             if stay.length >= minimum:
                 rows.append(
-                    {"chain": chain, "start": int(stay.start), "length": int(stay.length), "censored": bool(stay.censored), "ratio": stay.length / typical}
+                    {
+                        "chain": chain,
+                        "start": int(stay.start),
+                        "length": int(stay.length),
+                        "censored": bool(stay.censored),
+                        "ratio": stay.length / typical,
+                    }
                 )
                 centres.append(np.asarray(stay.centre))
-    columns = ["chain", "start", "length", "censored", "ratio", "local_margin", "argmax_fraction", "escape", "predicted", "kind", "text"]
+    columns = [
+        "chain",
+        "start",
+        "length",
+        "censored",
+        "ratio",
+        "local_margin",
+        "argmax_fraction",
+        "escape",
+        "predicted",
+        "kind",
+        "text",
+    ]
     if not rows:
         return pd.DataFrame(columns=columns)
     states = torch.from_numpy(np.stack(centres).astype(np.int64))
     view = local_view(conditionals, states, [temperature])
     frame = pd.DataFrame(rows)
-    frame["local_margin"], frame["argmax_fraction"], frame["escape"] = view.local_margin, view.argmax_fraction, view.escapes[0]
+    frame["local_margin"], frame["argmax_fraction"], frame["escape"] = (
+        view.local_margin,
+        view.argmax_fraction,
+        view.escapes[0],
+    )
     frame["predicted"] = 1 / frame["escape"]
     frame["kind"] = np.where(view.argmax_fraction == 1, "perfect", "approximate")
     frame["text"] = [conditionals.decode(row) for row in states]
     return frame.sort_values("length", ascending=False, kind="stable", ignore_index=True)[columns]
 
 
-def first_dwells_test(dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, dwells: int) -> tuple[DwellTest, pd.DataFrame]:
+def first_dwells_test(
+    dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, dwells: int
+) -> tuple[DwellTest, pd.DataFrame]:
     """Compare the first `dwells` dwells of every chain in single states with the exact escape probabilities.
 
     The dwells are chosen by their order, not by their length, so that the test is fair.
@@ -176,18 +226,35 @@ def first_dwells_test(dataset: xarray.Dataset, conditionals: MaskedLanguageModel
     """
     states, lengths, censored = [], [], []
     for chain in range(dataset.sizes["chain"]):
-        found = dwell_times(dataset["initial"].values[chain], dataset["site"].values[:, chain], dataset["token"].values[:, chain])
+        found = dwell_times(
+            dataset["initial"].values[chain],
+            dataset["site"].values[:, chain],
+            dataset["token"].values[:, chain],
+        )
         keep = slice(min(dwells, len(found.lengths)))
         states.append(found.states[keep])
         lengths.append(found.lengths[keep])
         censored.append(found.censored[keep])
-    escapes = local_view(conditionals, torch.from_numpy(np.concatenate(states).astype(np.int64)), [temperature]).escapes[0]
-    table = pd.DataFrame({"length": np.concatenate(lengths), "escape": np.clip(escapes, 0, 1), "censored": np.concatenate(censored)})
+    escapes = local_view(
+        conditionals, torch.from_numpy(np.concatenate(states).astype(np.int64)), [temperature]
+    ).escapes[0]
+    table = pd.DataFrame(
+        {
+            "length": np.concatenate(lengths),
+            "escape": np.clip(escapes, 0, 1),
+            "censored": np.concatenate(censored),
+        }
+    )
     return dwell_test(table["length"], table["escape"], table["censored"]), table
 
 
 def exclamation_drift(
-    conditionals: MaskedLanguageModel, states: Tensor, levels: Sequence[int], temperatures: Sequence[float], seed: int, batch: int = 256
+    conditionals: MaskedLanguageModel,
+    states: Tensor,
+    levels: Sequence[int],
+    temperatures: Sequence[float],
+    seed: int,
+    batch: int = 256,
 ) -> pd.DataFrame:
     """Exact probabilities that the next step raises or lowers the number N of "!", at states with N "!" at random sites.
 
@@ -206,16 +273,29 @@ def exclamation_drift(
         marked = states.clone()
         marked.scatter_(1, torch.from_numpy(order[:, :level]), mark)
         free = conditionals.free_sites
-        tokens, sites = marked.to(conditionals.device).repeat_interleave(len(free), dim=0), free.repeat(len(marked))
+        tokens, sites = (
+            marked.to(conditionals.device).repeat_interleave(len(free), dim=0),
+            free.repeat(len(marked)),
+        )
         is_mark = (tokens.gather(1, sites[:, None])[:, 0] == mark).reshape(len(marked), -1).cpu().numpy()
-        logits = torch.cat([conditionals.logits(tokens[s : s + batch], sites[s : s + batch]) for s in range(0, len(tokens), batch)])
+        logits = torch.cat(
+            [
+                conditionals.logits(tokens[s : s + batch], sites[s : s + batch])
+                for s in range(0, len(tokens), batch)
+            ]
+        )
         for temperature in temperatures:
-            weights = prepare(logits, torch.full((len(logits),), float(temperature), dtype=torch.float64, device=logits.device))
+            weights = prepare(
+                logits,
+                torch.full((len(logits),), float(temperature), dtype=torch.float64, device=logits.device),
+            )
             chosen = weights.values[:, mark].double()
             others = weights.values.double().clone()
             others[:, mark] = 0  # summed, not taken from 1, so that a small probability keeps its digits
             rest = others.sum(dim=1)
-            raises, lowers = ((part / (chosen + rest)).reshape(len(marked), -1).cpu().numpy() for part in (chosen, rest))
+            raises, lowers = (
+                (part / (chosen + rest)).reshape(len(marked), -1).cpu().numpy() for part in (chosen, rest)
+            )
             up = np.where(is_mark, 0.0, raises).mean(axis=1)
             down = np.where(is_mark, lowers, 0.0).mean(axis=1)
             for k in range(len(marked)):
@@ -232,17 +312,44 @@ def exclamation_drift(
     return pd.DataFrame(rows)
 
 
-def run(results: Path, conditionals: MaskedLanguageModel, starts: Tensor, temperature: float, steps: int, seed: int, model: dict) -> xarray.Dataset:
+def run(
+    results: Path,
+    conditionals: MaskedLanguageModel,
+    starts: Tensor,
+    temperature: float,
+    steps: int,
+    seed: int,
+    model: dict,
+) -> xarray.Dataset:
     """Chains of one temperature, with randomness of their own, by the event-driven kernel.
 
     They are streamed to a folder in `results` that is named by what decides them, the number of steps apart: other parameters find another folder, and more
     steps go on from the steps that are there.
     """
     numbers = cell_chains(conditionals.length, temperature, len(starts))
-    content = {"seed": seed, "chains": list(numbers), "initial": starts.tolist(), "chunk_steps": _CHUNK_STEPS, "temperature": temperature}
-    name = digest({**content, "conditionals": conditionals.fingerprint, "model": model, "engine": engine_digest()})[:12]
+    content = {
+        "seed": seed,
+        "chains": list(numbers),
+        "initial": starts.tolist(),
+        "chunk_steps": _CHUNK_STEPS,
+        "temperature": temperature,
+    }
+    name = digest(
+        {**content, "conditionals": conditionals.fingerprint, "model": model, "engine": engine_digest()}
+    )[:12]
     folder = results / f"chains-{temperature:g}-{name}"
-    return run_chains(folder, conditionals, starts, temperature, seed=seed, steps=steps, chains=numbers, chunk_steps=_CHUNK_STEPS, kernel="event", model=model)
+    return run_chains(
+        folder,
+        conditionals,
+        starts,
+        temperature,
+        seed=seed,
+        steps=steps,
+        chains=numbers,
+        chunk_steps=_CHUNK_STEPS,
+        kernel="event",
+        model=model,
+    )
 
 
 def hamming_to_start(path: Trajectories) -> np.ndarray:
@@ -255,7 +362,9 @@ def changes(path: Trajectories) -> np.ndarray:
     return (path.states[1:] != path.states[:-1]).sum(axis=2).T
 
 
-def likelihoods(conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[float, np.ndarray], seed: int) -> pd.DataFrame:
+def likelihoods(
+    conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[float, np.ndarray], seed: int
+) -> pd.DataFrame:
     """Pseudo-log-likelihood per token of starts, ends and shuffled ends: `temperature`, `texts`, `chain`, `value` (nats)."""
     parts = []
     first = mean_log_likelihood(conditionals, starts)
@@ -266,7 +375,12 @@ def likelihoods(conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[fl
             "ends": mean_log_likelihood(conditionals, final),
             "ends, shuffled": mean_log_likelihood(conditionals, shuffled(conditionals, final, seed)),
         }
-        parts += [pd.DataFrame({"temperature": temperature, "texts": kind, "chain": np.arange(len(values)), "value": values}) for kind, values in kinds.items()]
+        parts += [
+            pd.DataFrame(
+                {"temperature": temperature, "texts": kind, "chain": np.arange(len(values)), "value": values}
+            )
+            for kind, values in kinds.items()
+        ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -301,13 +415,17 @@ def identity(
         error = math.hypot(spread, IDENTITY_SHARE * level_error)
         reached[temperature] = late - 2 * error >= IDENTITY_SHARE * level
         below[temperature] = late + 2 * error < IDENTITY_SHARE * level
-        wide = likelihood[likelihood["temperature"] == temperature].pivot(index="chain", columns="texts", values="value")
+        wide = likelihood[likelihood["temperature"] == temperature].pivot(
+            index="chain", columns="texts", values="value"
+        )
         gain = wide["ends"] - wide["ends, shuffled"]
         coherent[temperature] = bool(gain.mean() > 2 * gain.std(ddof=1) / math.sqrt(len(gain)))
     return reached, below, coherent
 
 
-def accuracy_along(scoring: TopicStudy, path: Trajectories, topics: Sequence[str], times: Sequence[int]) -> pd.DataFrame:
+def accuracy_along(
+    scoring: TopicStudy, path: Trajectories, topics: Sequence[str], times: Sequence[int]
+) -> pd.DataFrame:
     """How often the scorer still names the topic of the start, on the chains' own text after some steps.
 
     What is missing to 1 bounds its error rate from above: a chain may really have changed its topic.
@@ -331,11 +449,16 @@ def accuracy_along(scoring: TopicStudy, path: Trajectories, topics: Sequence[str
     return pd.DataFrame(rows)
 
 
-def politics_nulls(scoring: TopicStudy, passages: Sequence[Passage], threshold: float) -> dict[str, tuple[float, float, float]]:
+def politics_nulls(
+    scoring: TopicStudy, passages: Sequence[Passage], threshold: float
+) -> dict[str, tuple[float, float, float]]:
     """Share above the threshold, with its interval, among shuffled and among ordered passages of other topics, scored out of fold."""
     column = scoring.scorer.classes.index("politics")
     other = np.array([passage.topic != "politics" for passage in passages])
-    found = {"shuffled passages": scoring.shuffled_scores[other[1::2], column], "other topics": scoring.passage_scores[other, column]}
+    found = {
+        "shuffled passages": scoring.shuffled_scores[other[1::2], column],
+        "other topics": scoring.passage_scores[other, column],
+    }
     return {name: null_share(scores, threshold) for name, scores in found.items()}
 
 
@@ -345,7 +468,10 @@ def pooled_visits(scores: dict[float, np.ndarray], topics: Sequence[str], thresh
     A visit ends when the score falls to half the threshold. `passage` is the place of the chain's start among the starts: chains of several temperatures share it.
     """
     other = np.flatnonzero([topic != "politics" for topic in topics])
-    parts = [recurrence(values[other], threshold, threshold / 2).assign(passage=other, temperature=tau) for tau, values in sorted(scores.items())]
+    parts = [
+        recurrence(values[other], threshold, threshold / 2).assign(passage=other, temperature=tau)
+        for tau, values in sorted(scores.items())
+    ]
     return pd.concat(parts, ignore_index=True)
 
 

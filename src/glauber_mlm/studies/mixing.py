@@ -57,17 +57,31 @@ def coalescence_cell(
         `times` (steps), `met`, `cap`, `lag`.
     """
     chains = cell_chains(conditionals.length, temperature, len(first))
-    result = coalescence(conditionals, first, second, temperature, RandomStream(seed, chains), cap, lag=lag, coupling=coupling, progress=progress)
+    result = coalescence(
+        conditionals,
+        first,
+        second,
+        temperature,
+        RandomStream(seed, chains),
+        cap,
+        lag=lag,
+        coupling=coupling,
+        progress=progress,
+    )
     return {"times": result.times.tolist(), "met": result.met.tolist(), "cap": cap, "lag": lag}
 
 
-def model_cell(conditionals: MaskedLanguageModel, temperature: float, pairs: int, seed: int, cap: int, **options: Any) -> dict[str, Any]:
+def model_cell(
+    conditionals: MaskedLanguageModel, temperature: float, pairs: int, seed: int, cap: int, **options: Any
+) -> dict[str, Any]:
     """A cell from pairs of passages of different topics."""
     first, second = starting_pairs(conditionals, pairs, seed)
     return coalescence_cell(conditionals, first, second, temperature, seed, cap, **options)
 
 
-def curie_weiss_cell(length: int, temperature: float, pairs: int, seed: int, multiple: float) -> dict[str, Any]:
+def curie_weiss_cell(
+    length: int, temperature: float, pairs: int, seed: int, multiple: float
+) -> dict[str, Any]:
     """The same on Curie-Weiss from opposite starts (all minus, all plus), in units where tau_c = 1."""
     model = CurieWeiss(length)
     start = torch.zeros(pairs, length, dtype=torch.int64)
@@ -75,7 +89,13 @@ def curie_weiss_cell(length: int, temperature: float, pairs: int, seed: int, mul
 
 
 def drift_cell(
-    conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, every: int, seed: int, embed: Callable[[list[str]], np.ndarray]
+    conditionals: MaskedLanguageModel,
+    temperature: float,
+    chains: int,
+    steps: int,
+    every: int,
+    seed: int,
+    embed: Callable[[list[str]], np.ndarray],
 ) -> dict[str, Any]:
     """Cosine distance of the text to its start, along plain chains from passages.
 
@@ -87,7 +107,9 @@ def drift_cell(
         `times` (steps), `drift` (chains, times).
     """
     states, _ = starting_states(conditionals, chains, seed)
-    stream = RandomStream(seed, cell_chains(conditionals.length, temperature, _DRIFT_CHAINS + chains)[_DRIFT_CHAINS:])
+    stream = RandomStream(
+        seed, cell_chains(conditionals.length, temperature, _DRIFT_CHAINS + chains)[_DRIFT_CHAINS:]
+    )
     state = plain.initial_state(conditionals, states, temperature)
     times, texts = [0], [[conditionals.decode(row) for row in states]]
     while times[-1] < steps:
@@ -123,11 +145,15 @@ def median_logs(cell: dict[str, Any], seed: int, resamples: int = 1000) -> tuple
     times = np.where(cell["met"], cell["times"], np.inf)
     if not np.isfinite(np.median(times)):
         return math.nan, math.nan
-    draws = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS])).integers(len(times), size=(resamples, len(times)))
+    draws = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS])).integers(
+        len(times), size=(resamples, len(times))
+    )
     return float(np.log(np.median(times))), _log_error(np.median(times[draws], axis=1), cell["cap"])
 
 
-def drift_logs(cell: dict[str, Any], level: float, level_error: float, seed: int, resamples: int = 1000) -> tuple[float, float]:
+def drift_logs(
+    cell: dict[str, Any], level: float, level_error: float, seed: int, resamples: int = 1000
+) -> tuple[float, float]:
     """The same for the semantic clock: first time at which the ensemble mean reaches `level`, which is itself known to `level_error` (one s.e.)."""
     drifts, times = np.asarray(cell["drift"]), np.asarray(cell["times"], dtype=np.float64)
     hit = semantic_hitting_time(drifts, times, level, seed)
@@ -170,7 +196,9 @@ def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[fl
     n, log_t, error = (np.asarray(values, dtype=np.float64) for values in (lengths, logs, errors))
     usable = np.isfinite(log_t) & np.isfinite(error) & (error > 0)
     if usable.sum() < 3:
-        raise UserError(f"only {int(usable.sum())} lengths have a time within the record with a known error; a scaling test needs three")
+        raise UserError(
+            f"only {int(usable.sum())} lengths have a time within the record with a known error; a scaling test needs three"
+        )
     n, log_t, error = n[usable], log_t[usable], error[usable]
     fits = fit_scaling(n, np.exp(log_t).tolist(), weights=1 / error**2).set_index("law")
     offsets = {"n log n": np.log(n) + np.log(np.log(n)), "n": np.log(n), "n^2": 2 * np.log(n)}
@@ -189,7 +217,13 @@ def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[fl
         )
     free = fits.loc["n^a"]
     rows.append(
-        {"law": "n^a", "constant": free["constant"], "exponent": free["exponent"], "exponent_low": free["exponent_low"], "exponent_high": free["exponent_high"]}
+        {
+            "law": "n^a",
+            "constant": free["constant"],
+            "exponent": free["exponent"],
+            "exponent_low": free["exponent_low"],
+            "exponent_high": free["exponent_high"],
+        }
     )
     return pd.DataFrame(rows)
 
@@ -219,7 +253,12 @@ def grid(
     """
     cells = {}
     for n, tau in tqdm(points, desc=name, unit="cell"):
-        cells[n, tau] = store.result(name, {**parameters, "n": n, "temperature": float(tau)}, lambda n=n, tau=tau: compute(n, tau), fingerprint=fingerprint(n))
+        cells[n, tau] = store.result(
+            name,
+            {**parameters, "n": n, "temperature": float(tau)},
+            lambda n=n, tau=tau: compute(n, tau),
+            fingerprint=fingerprint(n),
+        )
     return cells
 
 
@@ -227,7 +266,9 @@ def crossings(cells: dict[tuple[int, float], dict[str, Any]], level: float, seed
     """tau*(n) of each length; see `observables.scaling.crossing_temperature`."""
     found = {}
     for length in sorted({n for n, _ in cells}):
-        part = sorted((tau, sum(cell["met"]), len(cell["met"])) for (n, tau), cell in cells.items() if n == length)
+        part = sorted(
+            (tau, sum(cell["met"]), len(cell["met"])) for (n, tau), cell in cells.items() if n == length
+        )
         taus, met, number = zip(*part, strict=True)
         found[length] = crossing_temperature(taus, met, number, level, seed)
     return found
@@ -235,9 +276,12 @@ def crossings(cells: dict[tuple[int, float], dict[str, Any]], level: float, seed
 
 def crossing_table(found: dict[int, Crossing]) -> pd.DataFrame:
     """`n`, `tau_star`, `low`, `high`, `side`."""
-    return pd.DataFrame([{"n": n, "tau_star": c.temperature, "low": c.low, "high": c.high, "side": c.side} for n, c in sorted(found.items())]).astype(
-        {"tau_star": float, "low": float, "high": float}
-    )
+    return pd.DataFrame(
+        [
+            {"n": n, "tau_star": c.temperature, "low": c.low, "high": c.high, "side": c.side}
+            for n, c in sorted(found.items())
+        ]
+    ).astype({"tau_star": float, "low": float, "high": float})
 
 
 def censored_share(table: pd.DataFrame) -> float:
@@ -270,18 +314,36 @@ class Variation:
     found: dict[int, Crossing]
 
 
-def vary_apparatus(cells: dict[tuple[int, float], dict], common: dict[tuple[int, float], dict], multiple: float, level: float, seed: int) -> list[Variation]:
+def vary_apparatus(
+    cells: dict[tuple[int, float], dict],
+    common: dict[tuple[int, float], dict],
+    multiple: float,
+    level: float,
+    seed: int,
+) -> list[Variation]:
     """tau*(n) as it stands, then under other shares, caps and couplings."""
-    variations = [Variation("", f"as above: {level:.0%} met by {multiple:g} n log n, maximal coupling", crossings(cells, level, seed))]
+    variations = [
+        Variation(
+            "",
+            f"as above: {level:.0%} met by {multiple:g} n log n, maximal coupling",
+            crossings(cells, level, seed),
+        )
+    ]
     for other in (0.2, 0.8):
         variations.append(Variation("share", f"share {other:.0%}", crossings(cells, other, seed)))
     for factor in (0.2, 0.5):
-        shorter = {key: _shortened(cell, steps_at_scale(key[0], factor * multiple)) for key, cell in cells.items()}
-        variations.append(Variation("cap", f"cap {factor * multiple:g} n log n", crossings(shorter, level, seed)))
+        shorter = {
+            key: _shortened(cell, steps_at_scale(key[0], factor * multiple)) for key, cell in cells.items()
+        }
+        variations.append(
+            Variation("cap", f"cap {factor * multiple:g} n log n", crossings(shorter, level, seed))
+        )
     return [*variations, Variation("coupling", "common random numbers", crossings(common, level, seed))]
 
 
-def unrelated(conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np.ndarray]) -> tuple[float, float]:
+def unrelated(
+    conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np.ndarray]
+) -> tuple[float, float]:
     """Mean cosine distance of passages of different topics, cut to n tokens, and its standard error."""
     passages = load_passages()
     vectors = embed([conditionals.decode(row) for row in passage_states(conditionals, passages)])
@@ -289,7 +351,10 @@ def unrelated(conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np
 
 
 def clock_points(
-    coalescing: dict[tuple[int, float], dict], drifting: dict[tuple[int, float], dict], levels: dict[int, tuple[float, float]], seed: int
+    coalescing: dict[tuple[int, float], dict],
+    drifting: dict[tuple[int, float], dict],
+    levels: dict[int, tuple[float, float]],
+    seed: int,
 ) -> pd.DataFrame:
     """Times on both clocks: `clock`, `n`, `log`, `error`, `time`, `low`, `high` (steps, two standard errors of the logarithm).
 
@@ -305,16 +370,26 @@ def clock_points(
     for (n, _), cell in sorted(drifting.items()):
         rows.append(("semantic", n, *drift_logs(cell, *levels[n], seed)))
     frame = pd.DataFrame(rows, columns=["clock", "n", "log", "error"])
-    return frame.assign(time=np.exp(frame["log"]), low=np.exp(frame["log"] - 2 * frame["error"]), high=np.exp(frame["log"] + 2 * frame["error"]))
+    return frame.assign(
+        time=np.exp(frame["log"]),
+        low=np.exp(frame["log"] - 2 * frame["error"]),
+        high=np.exp(frame["log"] + 2 * frame["error"]),
+    )
 
 
 def laws_by_clock(points: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """`law_tests` on each clock that has three usable lengths."""
     usable = points[np.isfinite(points["log"]) & (points["error"] > 0)]
-    return {clock: law_tests(part["n"], part["log"], part["error"]) for clock, part in usable.groupby("clock") if len(part) >= 3}
+    return {
+        clock: law_tests(part["n"], part["log"], part["error"])
+        for clock, part in usable.groupby("clock")
+        if len(part) >= 3
+    }
 
 
-def holding_cell(conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, radius: int, seed: int) -> dict[str, Any]:
+def holding_cell(
+    conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, radius: int, seed: int
+) -> dict[str, Any]:
     """Stays of event-driven chains from passages.
 
     Returns
@@ -329,10 +404,19 @@ def holding_cell(conditionals: MaskedLanguageModel, temperature: float, chains: 
     state = plain.initial_state(conditionals, states, temperature)
     _, record = kernel.walk(state, stream, 0, steps)
     found = [
-        longest_stays(states[k].numpy(), record.sites[:, k].numpy(), record.tokens[:, k].numpy(), radius, minimum=conditionals.length, top=5)
+        longest_stays(
+            states[k].numpy(),
+            record.sites[:, k].numpy(),
+            record.tokens[:, k].numpy(),
+            radius,
+            minimum=conditionals.length,
+            top=5,
+        )
         for k in range(chains)
     ]
-    lengths, cut = ([[getattr(stay, name) for stay in stays] for stays in found] for name in ("length", "censored"))
+    lengths, cut = (
+        [[getattr(stay, name) for stay in stays] for stays in found] for name in ("length", "censored")
+    )
     return {"stays": lengths, "cut": cut, "rows": kernel.forward_rows}
 
 

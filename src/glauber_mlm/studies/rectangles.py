@@ -48,7 +48,9 @@ def rectangle_starts(states: Tensor, count: int) -> Tensor:
     return states[torch.arange(count) % len(states)]
 
 
-def numerical_floor(conditionals: Conditionals, double: Conditionals, rectangles: Rectangles, reference: Tensor, seed: int) -> Floor:
+def numerical_floor(
+    conditionals: Conditionals, double: Conditionals, rectangles: Rectangles, reference: Tensor, seed: int
+) -> Floor:
     """Recompute delta in another order and batch size, and in float64.
 
     Parameters
@@ -58,14 +60,21 @@ def numerical_floor(conditionals: Conditionals, double: Conditionals, rectangles
     double : Conditionals
         The same model in float64.
     """
-    order = torch.from_numpy(np.random.Generator(np.random.Philox(key=[seed, 2**36])).permutation(len(rectangles)))
+    order = torch.from_numpy(
+        np.random.Generator(np.random.Philox(key=[seed, 2**36])).permutation(len(rectangles))
+    )
     again = torch.empty_like(reference)
     again[order] = defects(conditionals, rectangles.take(order.to(rectangles.states.device)), batch=37)
     exact = defects(double, rectangles, batch=64)
     return Floor((again - reference).abs().numpy(), (exact - reference).abs().numpy())
 
 
-def defects_by_protocol(conditionals: Conditionals, starts: Tensor, seed: int, protocols: Sequence[str] = ("conditional", "top", "uniform")) -> pd.DataFrame:
+def defects_by_protocol(
+    conditionals: Conditionals,
+    starts: Tensor,
+    seed: int,
+    protocols: Sequence[str] = ("conditional", "top", "uniform"),
+) -> pd.DataFrame:
     """delta with alternatives drawn in each way, sites and states held fixed.
 
     Returns
@@ -78,7 +87,16 @@ def defects_by_protocol(conditionals: Conditionals, starts: Tensor, seed: int, p
         rectangles = draw_rectangles(conditionals, starts, seed=seed, alternatives=protocol)
         values = defects(conditionals, rectangles)
         distance = (rectangles.i - rectangles.j).abs().cpu().numpy()
-        parts.append(pd.DataFrame({"protocol": protocol, "delta": values.numpy(), "distance": distance, "rectangle": np.arange(len(values))}))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "protocol": protocol,
+                    "delta": values.numpy(),
+                    "distance": distance,
+                    "rectangle": np.arange(len(values)),
+                }
+            )
+        )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -87,7 +105,9 @@ def summary_by_protocol(frame: pd.DataFrame, seed: int, passages: int | None = N
     rows = []
     for protocol, part in frame.groupby("protocol", sort=False):
         size = part["delta"].abs().to_numpy()
-        mean, low, high = mean_interval(size, seed, None if passages is None else part["rectangle"].to_numpy() % passages)
+        mean, low, high = mean_interval(
+            size, seed, None if passages is None else part["rectangle"].to_numpy() % passages
+        )
         rows.append(
             {
                 "alternatives": protocol,
@@ -103,7 +123,12 @@ def summary_by_protocol(frame: pd.DataFrame, seed: int, passages: int | None = N
 
 
 def control_defects(
-    control: str, conditionals: MaskedLanguageModel, double: MaskedLanguageModel, starts: Tensor, seed: int, **options
+    control: str,
+    conditionals: MaskedLanguageModel,
+    double: MaskedLanguageModel,
+    starts: Tensor,
+    seed: int,
+    **options,
 ) -> tuple[Tensor, float, str]:
     """Defects of an autoregressive control, and how much of them is rounding.
 
@@ -126,7 +151,11 @@ def control_defects(
     name : str
     """
     if control == "left_to_right":
-        log_joint, exact, name = LeftToRight(conditionals).log_joint, LeftToRight(double).log_joint, "the same model read left to right"
+        log_joint, exact, name = (
+            LeftToRight(conditionals).log_joint,
+            LeftToRight(double).log_joint,
+            "the same model read left to right",
+        )
         rectangles = draw_rectangles(conditionals, starts, seed=seed)
     else:
         options = {key: value for key, value in options.items() if key != "revision"}
@@ -159,13 +188,20 @@ def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
         for row, site in enumerate(sites.tolist()):
             others = [int(token) for token in tokens[:, site].roll(-row) if token != tokens[row, site]]
             if not others:
-                raise UserError("all control sequences have the same token at a site, so there is no alternative; use more rectangles")
+                raise UserError(
+                    "all control sequences have the same token at a site, so there is no alternative; use more rectangles"
+                )
             new.append(others[0])
     return Rectangles(tokens, i, j, torch.tensor(new[:count]), torch.tensor(new[count:]))
 
 
 def verdicts_of_models(
-    names: Sequence[str], length: int, count: int, seed: int, rule: Callable[[float, float, float], str], **options
+    names: Sequence[str],
+    length: int,
+    count: int,
+    seed: int,
+    rule: Callable[[float, float, float], str],
+    **options,
 ) -> dict[str, tuple[int, str]]:
     """Number of parameters, and the verdict of a rule on (low, high, floor) of mean |delta|, of further masked models by name."""
     verdicts = {}

@@ -28,7 +28,9 @@ def passage_states(conditionals: MaskedLanguageModel, passages: Sequence[Passage
     for passage in passages:
         tokens = conditionals.encode(passage.text)
         if len(tokens) < conditionals.length:
-            raise UserError(f"passage {passage.id} has {len(tokens)} tokens, fewer than the length {conditionals.length}; choose a smaller length")
+            raise UserError(
+                f"passage {passage.id} has {len(tokens)} tokens, fewer than the length {conditionals.length}; choose a smaller length"
+            )
         rows.append(tokens[: conditionals.length])
     return torch.tensor(rows, dtype=torch.int64)
 
@@ -49,7 +51,9 @@ def starting_pairs(conditionals: MaskedLanguageModel, pairs: int, seed: int) -> 
     """
     states, passages = starting_states(conditionals, 2 * pairs, seed)
     if any(first.topic == second.topic for first, second in zip(passages[::2], passages[1::2], strict=True)):
-        raise UserError(f"{pairs} pairs cannot be drawn from the passages with two topics in each; ask for fewer")
+        raise UserError(
+            f"{pairs} pairs cannot be drawn from the passages with two topics in each; ask for fewer"
+        )
     return states[::2], states[1::2]
 
 

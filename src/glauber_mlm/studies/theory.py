@@ -24,7 +24,9 @@ LONGEST_RESOLVED = 2**40
 ROUNDED_PRODUCTION = 1e-12  # nats a step; tests/test_exact.py holds reversible chains to it
 
 
-def restrict_to_likely(conditionals: Conditionals, state: Tensor, free: int, tokens: int, seed: int) -> Restricted:
+def restrict_to_likely(
+    conditionals: Conditionals, state: Tensor, free: int, tokens: int, seed: int
+) -> Restricted:
     """Free `free` random sites of a state and allow there its own token and the `tokens` - 1 most likely others.
 
     Parameters
@@ -37,7 +39,9 @@ def restrict_to_likely(conditionals: Conditionals, state: Tensor, free: int, tok
         raise UserError(
             f"{free} free sites with {tokens} tokens each is out of range; free at least 2 of {len(conditionals.free_sites)} sites and allow at least 2 tokens"
         )
-    order = np.random.Generator(np.random.Philox(key=[seed, 2**35])).permutation(conditionals.free_sites.cpu().numpy())
+    order = np.random.Generator(np.random.Philox(key=[seed, 2**35])).permutation(
+        conditionals.free_sites.cpu().numpy()
+    )
     sites = sorted(int(site) for site in order[:free])
     places = torch.tensor(sites, device=conditionals.device)
     state = state.to(conditionals.device)

@@ -31,7 +31,9 @@ def finished_training(run: Path) -> dict[str, Any]:
         raise UserError(f"{run} holds no finished training run; call 'glauber-mlm train' until it ends")
     size = (run / "adapter.safetensors").stat().st_size
     if size > LARGEST_ADAPTER:
-        raise UserError(f"the adapter has {size / 1e6:.1f} MB; at most {LARGEST_ADAPTER / 1e6:.0f} MB are shipped: choose a lower rank")
+        raise UserError(
+            f"the adapter has {size / 1e6:.1f} MB; at most {LARGEST_ADAPTER / 1e6:.0f} MB are shipped: choose a lower rank"
+        )
     return json.loads((run / "training.json").read_text(encoding="utf-8"))
 
 
@@ -61,7 +63,11 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
     with replacing(folder / "adapter.safetensors") as temporary:
         shutil.copyfile(run / "adapter.safetensors", temporary)
     adapter = (folder / "adapter.safetensors").read_bytes()
-    numbers = {"held_out": held_out, "training": training, "adapter": {"bytes": len(adapter), "sha256": hashlib.sha256(adapter).hexdigest()}}
+    numbers = {
+        "held_out": held_out,
+        "training": training,
+        "adapter": {"bytes": len(adapter), "sha256": hashlib.sha256(adapter).hexdigest()},
+    }
     write_json(folder / "model_card.json", numbers)
     card = folder / "MODEL_CARD.md"
     write_text(card, card_text(numbers))
@@ -81,7 +87,11 @@ def _stages(training: dict[str, Any]) -> list[str]:
         command = f"glauber-mlm train --out stage-{number} --steps {recipe['steps']}"
         command += f" --stop {done}" if done < recipe["steps"] else ""
         command += f" --initial stage-{number - 1}" if number > 1 else ""
-        took = f"; {stage['seconds'] / 60:.0f} minutes on {stage['threads']} CPU threads" if "seconds" in stage else ""
+        took = (
+            f"; {stage['seconds'] / 60:.0f} minutes on {stage['threads']} CPU threads"
+            if "seconds" in stage
+            else ""
+        )
         lines.append(
             f"{number}. `{command}`: {done:,} of {recipe['steps']:,} steps of {recipe['batch']} packs of {recipe['length']} tokens ({recipe['short_share']:.0%} of the steps as many tokens in packs of "
             f"{recipe['short_length']}), {recipe['mask_first']:.0%} of them masked at the first step of the schedule and {recipe['mask_last']:.0%} at the last; peak rate {recipe['rate']:g}, "
@@ -96,7 +106,8 @@ def card_text(numbers: dict[str, Any]) -> str:
     log = training["log"]
     every = max(1, len(log) // 9)
     curve = "\n".join(
-        f"| {row['step']} | {row['running_training_loss']:.3f} | {row['held_out_probe']:.3f} ± {row['standard_error']:.3f} |" for row in log[::-every][::-1]
+        f"| {row['step']} | {row['running_training_loss']:.3f} | {row['held_out_probe']:.3f} ± {row['standard_error']:.3f} |"
+        for row in log[::-every][::-1]
     )
     return f"""# Model card: the embedded masked language model
 

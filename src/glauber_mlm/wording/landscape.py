@@ -27,7 +27,12 @@ def identity_table(drifts: dict[float, np.ndarray], likelihood: pd.DataFrame) ->
     late = [late_distance(drifts[temperature]) for temperature in wide["temperature"]]
     wide.insert(1, "distance to the start", [mean for mean, _ in late])
     wide.insert(2, "its standard error", [error for _, error in late])
-    return wide.rename(columns={"temperature": "τ", **{kind: f"{kind} (nats per token)" for kind in ("starts", "ends", "ends, shuffled")}})
+    return wide.rename(
+        columns={
+            "temperature": "τ",
+            **{kind: f"{kind} (nats per token)" for kind in ("starts", "ends", "ends, shuffled")},
+        }
+    )
 
 
 def describe_identity(drifts: dict[float, np.ndarray], level: float) -> str:
@@ -124,7 +129,10 @@ def describe_nulls(nulls: dict[str, tuple[float, float, float]]) -> str:
     """The nulls as a sentence of Markdown."""
     return (
         "Single texts above the threshold: "
-        + "; ".join(f"{name} {share:.1%} (95 % interval {low:.1%} to {high:.1%})" for name, (share, low, high) in nulls.items())
+        + "; ".join(
+            f"{name} {share:.1%} (95 % interval {low:.1%} to {high:.1%})"
+            for name, (share, low, high) in nulls.items()
+        )
         + "."
     )
 
