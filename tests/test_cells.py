@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glauber_mlm
+from glauber_mlm.errors import UserError
 from glauber_mlm.runs import cells
 from glauber_mlm.runs.cells import CellStore, decode, encode
 
@@ -165,8 +166,58 @@ def test_values_survive_the_file(value):
 
 @pytest.mark.parametrize("value", [{1: 2}, {"__float__": 1}, {"z": 1j}, {"o": object()}, {"s": {1, 2}}])
 def test_values_without_a_form_are_refused(value):
-    with pytest.raises(TypeError):
+    with pytest.raises(UserError, match="a cell"):
         encode(value)
+
+
+HOLDING_ITSELF: dict = {}
+HOLDING_ITSELF["itself"] = HOLDING_ITSELF
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"name": ""}, "name is ''; give a text that is not empty"),
+        ({"name": 3}, "name is 3; give a text"),
+        ({"name": None}, "name is None; give a text"),
+        ({"fingerprint": None}, "fingerprint is None; give a text"),
+        ({"fingerprint": b"f"}, "fingerprint is b'f'; give a text"),
+        ({"parameters": None}, "parameters is None; give a dict"),
+        ({"parameters": [("a", 1)]}, "parameters is .*; give a dict"),
+        ({"parameters": {"a": {1, 2}}}, "parameters: a cell cannot hold a set"),
+        ({"parameters": {"a": object()}}, "parameters: a cell cannot hold a object"),
+        ({"parameters": {"a": np.datetime64("2026-01-01")}}, "parameters: a cell cannot hold a date"),
+        ({"parameters": {1: 2}}, "parameters: a cell's dict has the key 1"),
+        ({"parameters": {"a": 10**5000}}, "parameters cannot be written as JSON"),
+        ({"parameters": HOLDING_ITSELF}, "parameters cannot be written as JSON"),
+        ({"compute": {"x": 1}}, "compute is {'x': 1}; give a Callable"),
+    ],
+)
+def test_what_no_cell_can_hold_is_refused_before_it_is_computed(tmp_path, change, message):
+    compute = Counted()
+    given = {"name": "a", "parameters": {}, "compute": compute, "fingerprint": "f"} | change
+    with pytest.raises(UserError, match=message) as caught:
+        CellStore(tmp_path).result(**given)
+    assert "\n" not in str(caught.value) and compute.calls == 0 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "result, message",
+    [
+        ([1], r"the result of 'a' is \[1\]; give a dict"),
+        ({"x": 1j}, "the result of 'a': a cell cannot hold a complex"),
+    ],
+)
+def test_a_result_that_no_cell_can_hold_is_told_and_not_stored(tmp_path, result, message):
+    with pytest.raises(UserError, match=message):
+        CellStore(tmp_path).result("a", {}, lambda: result, fingerprint="f")
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("bad", [None, 3, "", "a\0b", "x" * 300, Path(__file__), Path(__file__) / "below"])
+def test_a_folder_that_cannot_be_is_refused_at_once(bad):
+    with pytest.raises(UserError, match="folder|write"):
+        CellStore(bad)
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen:

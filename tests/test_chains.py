@@ -3,6 +3,9 @@
 import json
 import multiprocessing
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -190,9 +193,37 @@ def test_another_run_in_the_same_folder_is_refused(finished, change, named):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"steps": 0}, "must be at least 1"),
-        ({"chunk_steps": 0}, "must be at least 1"),
-        ({"kernel": "quick"}, "'quick' is unknown"),
+        ({"steps": 0}, "steps is 0; give a whole number at least 1"),
+        ({"chunk_steps": 0}, "chunk_steps is 0; give a whole number at least 1"),
+        ({"kernel": "quick"}, "kernel is 'quick'; allowed: plain, event"),
+        ({"kernel": "plian"}, "kernel is 'plian'; did you mean 'plain'[?] allowed: plain, event"),
+        ({"kernel": None}, "kernel is None; allowed: plain, event"),
+        ({"steps": 10.5}, "steps is 10.5; give a whole number at least 1"),
+        ({"steps": "10"}, "steps is '10'; give a whole number"),
+        ({"steps": True}, "steps is True; give a whole number"),
+        ({"steps": 2**31}, "steps is 2147483648; .* at most 2,147,483,647"),
+        ({"chunk_steps": 2.5}, "chunk_steps is 2.5; give a whole number"),
+        ({"seed": 7.9}, "seed is 7.9; give a whole number"),
+        ({"seed": "7"}, "seed is '7'; give a whole number"),
+        ({"seed": 1.8e19}, "seed is 1.8e[+]19; give a whole number"),
+        ({"temperature": "1.0"}, "temperature '1.0' is refused"),
+        ({"temperature": None}, "temperature None is refused"),
+        ({"temperature": 1j}, "temperature 1j is refused"),
+        ({"temperature": True}, "temperature True is refused"),
+        ({"temperature": [[0.5], [1.0], [0.0]]}, r"temperature \[0.5\] is refused"),
+        ({"cache_bytes": -1}, "cache_bytes is -1; give a whole number at least 0"),
+        ({"cache_bytes": 1.5}, "cache_bytes is 1.5; give a whole number"),
+        ({"progress": 1}, "progress is 1; give True or False"),
+        ({"read": "no"}, "read is 'no'; give True or False"),
+        ({"chains": "12"}, "chains is '12'; give a list"),
+        ({"chains": [0.5]}, r"chains\[0\] is 0.5; give a whole number"),
+        ({"model": {"tokens": {1, 2}}}, "model is .*; give a dict that can be written as JSON"),
+        ({"model": {"loss": float("nan")}}, "model is .*; give a dict that can be written as JSON"),
+        ({"model": {"made": object()}}, "model is .*; give a dict that can be written as JSON"),
+        ({"model": "bert"}, "model is 'bert'.*; give a dict that can be written as JSON"),
+        ({"conditionals": "bert"}, "conditionals is 'bert'.*; give conditionals"),
+        ({"tokens": START.tolist()}, "give a tensor of token ids"),
+        ({"tokens": START.double()}, "must be int64"),
         ({"chains": [0, 1]}, "2 chain numbers for 3"),
         ({"chains": [0, 1, 1]}, "repeat"),
         ({"temperature": -1.0}, "is refused"),
@@ -205,6 +236,106 @@ def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, change, 
     with pytest.raises(UserError, match=message):
         run_chains(tmp_path / "new", **arguments)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("bad", [None, 3, "", "a\0b", "x" * 300, Path(__file__), Path(__file__) / "below"])
+def test_folders_that_cannot_be_are_refused(bad):
+    with pytest.raises(UserError, match="folder|write"):
+        run_chains(bad, MODEL, START, steps=40, **SETTINGS)
+    with pytest.raises(UserError, match="folder|no run in"):
+        read_chains(bad)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder here that refuses even its owner")
+def test_a_folder_that_refuses_files_is_named():
+    with pytest.raises(UserError, match="/proc/"):
+        run_chains(Path("/proc/self/runs"), MODEL, START, steps=40, **SETTINGS)
+
+
+@pytest.mark.parametrize("steps", [2.5, "10", True, 0, -1])
+def test_steps_to_read_are_whole_numbers(finished, steps):
+    with pytest.raises(UserError, match="steps is .*; give a whole number at least 1"):
+        read_chains(finished[0], steps)
+
+
+RECORDS = {
+    "torn": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "a list": lambda text: "[1, 2]",
+    "a number": lambda text: "3",
+    "nothing": lambda text: "{}",
+    "chunks of no size": lambda text: text.replace('"chunk_steps": 8', '"chunk_steps": 0'),
+    "chunks of half a step": lambda text: text.replace('"chunk_steps": 8', '"chunk_steps": 7.5'),
+    "words for states": lambda text: text.replace('"initial": [', '"initial": ["words", '),
+    "states of two lengths": lambda text: text.replace('"initial": [', '"initial": [[1], '),
+}
+
+
+@pytest.mark.parametrize("change", RECORDS.values(), ids=list(RECORDS))
+def test_a_record_that_is_torn_or_altered_is_told(finished, change):
+    record = finished[0] / "run.json"
+    text = record.read_text()
+    record.write_text(change(text))
+    assert record.read_text() != text
+    with pytest.raises(UserError, match="run.json in .* is torn or altered; run the chains again to mend it"):
+        read_chains(finished[0])
+
+
+def test_a_record_that_is_no_text_is_told_and_mended(finished):
+    folder, files = finished
+    (folder / "run.json").write_bytes(b"\xff\xfe" + files["run.json"])
+    with pytest.raises(UserError, match="run.json in .* is torn or altered"):
+        read_chains(folder)
+    run_chains(folder, MODEL, START, steps=40, **SETTINGS)
+    assert contents(folder) == files
+
+
+@pytest.mark.parametrize("record", ["[1, 2]", "3", '"text"'])
+def test_a_record_of_something_else_is_left_alone(tmp_path, record):
+    (tmp_path / "run.json").write_text(record)
+    with pytest.raises(UserError, match="run.json is no record of a run; choose another folder"):
+        run_chains(tmp_path, MODEL, START, steps=40, **SETTINGS)
+    assert (tmp_path / "run.json").read_text() == record
+
+
+def test_files_of_other_names_are_no_chunks(finished):
+    folder, _ = finished
+    for name in ("chunk-old.nc", "chunk-000099.nc.bak", "chunk-7.nc"):
+        (folder / name).write_text("")
+    assert read_chains(folder).sizes["step"] == 40
+
+
+FULL = """
+    import resource, sys
+    from pathlib import Path
+    import torch
+    from glauber_mlm.conditionals.solvable import RandomJoint
+    from glauber_mlm.errors import UserError
+    from glauber_mlm.runs.chains import run_chains
+    folder, model, start = Path(sys.argv[1]), RandomJoint(6, 4, 1), torch.tensor({start})
+    run_chains(folder, model, start, **{settings}, steps=16)
+    room = (folder / "chunk-000000.nc").stat().st_size - 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    try:
+        run_chains(folder, model, start, **{settings}, steps=40)
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_fills_midway_is_told_with_the_place_and_the_run_goes_on_from_there(tmp_path, finished):
+    """A limit on the size of files is to a write what a full disk is."""
+    folder, (_, files) = tmp_path / "full", finished
+    script = textwrap.dedent(FULL).format(start=START.tolist(), settings=SETTINGS)
+    told = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, "")
+    (line,) = told.stdout.splitlines()
+    assert line.startswith(f"cannot write {folder / 'chunk-000002.nc'}: no space left on its disk")
+    assert line.endswith("which goes on from there")
+    assert set(contents(folder)) == chunk_names(16), "nothing half written is left"
+    counting = Counting(MODEL)
+    run_chains(folder, SameName(counting), START, steps=40, **SETTINGS)
+    assert contents(folder) == files and 0 < counting.rows <= 24 * len(START)
 
 
 def test_folders_without_a_run_are_refused(tmp_path, finished):
@@ -473,7 +604,7 @@ def test_states_along_are_copies_at_the_times_asked_for(finished):
         (t, every[t].tolist()) for t in (0, 16, 32)
     ]
     assert np.array_equal(dataset["initial"], START)
-    with pytest.raises(UserError, match="at least 1 step"):
+    with pytest.raises(UserError, match="every is 0; give a whole number at least 1"):
         next(states_along(dataset, 0))
 
 

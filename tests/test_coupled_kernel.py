@@ -364,7 +364,7 @@ def test_pairs_of_one_batch_have_their_own_temperatures():
 
 @pytest.mark.parametrize("cap, lag", [(0, 0), (5, 5), (5, 6), (10, -1), (-3, 0)])
 def test_caps_and_lags_that_do_not_fit_are_refused(cap, lag):
-    with pytest.raises(UserError, match="must be at least 1 and above the lag"):
+    with pytest.raises(UserError, match="must be above the lag|give a whole number at least"):
         coupled.coalescence(
             CurieWeiss(3),
             torch.zeros(1, 3, dtype=torch.int64),
@@ -374,6 +374,58 @@ def test_caps_and_lags_that_do_not_fit_are_refused(cap, lag):
             cap,
             lag=lag,
         )
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"coupling": "comon"}, "coupling is 'comon'; did you mean 'common'[?] allowed: maximal, common"),
+        ({"coupling": None}, "coupling is None; allowed: maximal, common"),
+        ({"cap": 10.5}, "cap is 10.5; give a whole number at least 1"),
+        ({"cap": "10"}, "cap is '10'; give a whole number"),
+        ({"cap": True}, "cap is True; give a whole number"),
+        ({"cap": 2**63}, "cap is 9223372036854775808; give a whole number"),
+        ({"lag": 2.5}, "lag is 2.5; give a whole number at least 0"),
+        ({"lag": None}, "lag is None; give a whole number"),
+        ({"check_every": 0}, "check_every is 0; give a whole number at least 1"),
+        ({"check_every": 1.5}, "check_every is 1.5; give a whole number"),
+        ({"progress": 3}, "progress is 3; give a Callable"),
+        ({"stream": 7}, "stream is 7; give a RandomStream"),
+        ({"temperature": "1.0"}, "temperature '1.0' is refused"),
+        ({"temperature": 1j}, "temperature 1j is refused"),
+        ({"first": [[0, 0, 0]]}, "give a tensor of token ids"),
+        ({"second": torch.zeros(1, 3)}, "must be int64"),
+        ({"conditionals": "bert"}, "conditionals is 'bert'"),
+    ],
+)
+def test_what_means_nothing_is_refused(change, message):
+    states = torch.zeros(1, 3, dtype=torch.int64)
+    given = {
+        "conditionals": CurieWeiss(3),
+        "first": states,
+        "second": 1 - states,
+        "temperature": 1.0,
+        "stream": RandomStream(0, [0]),
+        "cap": 20,
+    }
+    with pytest.raises(UserError, match=message):
+        coupled.coalescence(**given | change)
+
+
+@pytest.mark.parametrize(
+    "sites, multiple, message",
+    [
+        (8.0, 25, "sites is 8.0; give a whole number"),
+        (True, 25, "sites is True; give a whole number"),
+        (10**400, 25, "sites is 1000.*; give a whole number at least 1 and at most"),
+        (8, "25", "multiple is '25'; give a finite number"),
+        (8, 0, "multiple is 0; give a finite number above 0 and at most"),
+        (8, 1e308, "multiple is 1e[+]308; give a finite number"),
+    ],
+)
+def test_a_cap_is_of_whole_sites_and_a_finite_multiple(sites, multiple, message):
+    with pytest.raises(UserError, match=message):
+        coupled.steps_at_scale(sites, multiple)
 
 
 def test_unequal_numbers_of_states_are_refused():

@@ -25,6 +25,7 @@ from statistics_helpers import (
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.conditionals.solvable import ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Counting, Faulty, MaskLover, PlantedMargins
+from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import OVERHEAD_BYTES, CachedRow, EventDriven, RowCache
 from glauber_mlm.randomness import RandomStream
@@ -226,6 +227,22 @@ def test_single_steps_are_those_of_the_plain_kernel():
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"cache_bytes": -1}, "cache_bytes is -1; give a whole number at least 0"),
+        ({"cache_bytes": 1.5}, "cache_bytes is 1.5; give a whole number"),
+        ({"cache_bytes": "2GB"}, "cache_bytes is '2GB'; give a whole number"),
+        ({"batch_rows": 0}, "batch_rows is 0; give a whole number at least 1"),
+        ({"batch_rows": 2.5}, "batch_rows is 2.5; give a whole number"),
+        ({"batch_rows": True}, "batch_rows is True; give a whole number"),
+    ],
+)
+def test_bounds_are_whole_numbers(options, message):
+    with pytest.raises(UserError, match=message):
+        EventDriven(RandomJoint(3, 4, 1), **options)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-20, 1.0, 50.0])

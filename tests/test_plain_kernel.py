@@ -24,6 +24,7 @@ from glauber_mlm.conditionals.solvable import Ising, ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Faulty, MaskLover
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
+from glauber_mlm.kernels.event import EventDriven
 from glauber_mlm.randomness import RandomStream
 
 BELOW_ONE = 1 - 2.0**-53
@@ -202,11 +203,46 @@ def test_an_unusable_row_leaves_the_token_alone():
         (torch.zeros(2, 3, dtype=torch.int32), "must be int64"),
         (torch.full((2, 3), 4), "outside"),
         (torch.full((2, 3), -1), "outside"),
+        ("some text", "give a tensor of token ids"),
+        (None, "give a tensor of token ids"),
+        (torch.zeros(2, 3, dtype=torch.bool), "must be int64"),
+        (torch.zeros(2, 3), "must be int64"),
     ],
 )
 def test_states_that_do_not_fit_are_refused(tokens, message):
     with pytest.raises(UserError, match=message):
         plain.initial_state(RandomJoint(3, 4, 1), tokens, 1.0)
+
+
+WALKS = {"plain": plain.walk, "event": lambda model, *rest: EventDriven(model).walk(*rest)}
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=list(WALKS))
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"first": 2.5}, "first_step is 2.5; give a whole number"),
+        ({"steps": "3"}, "steps is '3'; give a whole number"),
+        ({"steps": -1}, "steps is -1; give a whole number"),
+        ({"state": torch.zeros(2, 3, dtype=torch.int64)}, "give a ChainState"),
+        ({"stream": 7}, "stream is 7; give a RandomStream"),
+        ({"stream": RandomStream(0, [0])}, r"the state has shape \(2, 3\); .* take \(1, 3\)"),
+        ({"model": RandomJoint(4, 4, 1)}, r"the state has shape \(2, 3\); .* take \(2, 4\)"),
+        ({"model": "bert"}, "conditionals is 'bert'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_the_first_step(walk, change, message):
+    model = RandomJoint(3, 4, 1)
+    state = plain.initial_state(model, torch.zeros(2, 3, dtype=torch.int64), 1.0)
+    given = {
+        "model": model,
+        "state": state,
+        "stream": RandomStream(0, [0, 1]),
+        "first": 0,
+        "steps": 3,
+    } | change
+    with pytest.raises(UserError, match=message):
+        walk(*given.values())
 
 
 def test_repeating_a_step_is_the_walk():

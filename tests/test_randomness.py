@@ -1,6 +1,7 @@
 """Counter-based randomness: what a chain draws is a function of (seed, chain, step) and of nothing else."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -116,9 +117,71 @@ def test_repeated_chains_are_refused(chains):
         RandomStream(0, chains)
 
 
+@pytest.mark.parametrize(
+    "seed", [7.9, 7.0, "7", math.nan, True, None, 1.8e19, 2**64, -1, [7], np.float64(3.0), np.bool_(True)]
+)
+def test_seeds_are_whole_numbers_in_range(seed):
+    with pytest.raises(UserError, match="seed is .*; give a whole number at least 0 and at most 18,446"):
+        RandomStream(seed, [0])
+
+
+@pytest.mark.parametrize(
+    "chains, message",
+    [
+        ([0.5], r"chains\[0\] is 0.5; give a whole number"),
+        ([0, True], r"chains\[1\] is True; give a whole number"),
+        ([0, "1"], r"chains\[1\] is '1'; give a whole number"),
+        (np.arange(2.0), r"chains\[0\] is 0.0; give a whole number"),
+        (torch.tensor([[0, 1]]), r"chains\[0\] is \[0, 1\]; give a whole number"),
+        ("12", "chains is '12'; give a list"),
+        (3, "chains is 3; give a list"),
+    ],
+)
+def test_chain_numbers_are_a_list_of_whole_numbers(chains, message):
+    with pytest.raises(UserError, match=message):
+        RandomStream(0, chains)
+
+
+def test_numpys_integers_are_the_same_numbers():
+    theirs = RandomStream(np.uint64(2**64 - 1), np.array([3, 5]))
+    ours = RandomStream(2**64 - 1, [3, 5])
+    assert theirs == ours and type(theirs.seed) is int
+    assert torch.equal(theirs.blocks(np.int64(2), np.int32(4)), ours.blocks(2, 4))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((2.5, 3), "first_step is 2.5; give a whole number"),
+        ((-1, 3), "first_step is -1; give a whole number"),
+        ((0, "3"), "steps is '3'; give a whole number"),
+        ((0, 2**31), "steps is 2147483648; give a whole number"),
+        ((0, 3, "gpu"), "device 'gpu' cannot be used here"),
+        ((0, 3, 0), "device is 0; give a str or device"),
+    ],
+)
+def test_blocks_are_of_whole_steps_on_a_device(arguments, message):
+    with pytest.raises(UserError, match=message):
+        RandomStream(0, [1]).blocks(*arguments)
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([-1], r"rows\[0\] is -1"),
+        ([0, 2], r"rows\[1\] is 2"),
+        ([0.0], r"rows\[0\] is 0.0"),
+        ([0, 0], "repeat"),
+    ],
+)
+def test_a_subset_is_of_chains_that_are_there(rows, message):
+    with pytest.raises(UserError, match=message):
+        RandomStream(0, [7, 8]).subset(rows)
+
+
 @pytest.mark.parametrize("seed, chain", [(-1, 0), (2**64, 0), (0, -1), (0, 2**64)])
 def test_numbers_out_of_range_are_refused(seed, chain):
-    with pytest.raises(UserError, match="out of range"):
+    with pytest.raises(UserError, match="give a whole number at least 0 and at most 18,446"):
         RandomStream(seed, [chain])
 
 

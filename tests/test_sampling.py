@@ -14,6 +14,7 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import _draw_one
 from glauber_mlm.kernels.sampling import (
+    LARGEST_TEMPERATURE,
     SMALLEST_TEMPERATURE,
     check_temperatures,
     draw,
@@ -195,6 +196,45 @@ def test_meaningless_temperatures_are_refused(value):
         check_temperatures([1.0, value, 0.0], 3)
     with pytest.raises(UserError, match="is refused"):
         plain.initial_state(RareToken(2, 5, 1), torch.zeros(1, 2, dtype=torch.int64), value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        np.bool_(True),
+        "1.0",
+        None,
+        1j,
+        [[1.0]],
+        [[1.0], [1.0], [1.0]],
+        [1.0, "1", 1.0],
+        {1.0},
+        1e39,
+        object(),
+    ]
+    + [torch.ones(3, dtype=torch.bool), np.ones((1, 3)), np.array(["1"]), torch.ones(3) * 1j],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_temperature_is_refused(value):
+    with pytest.raises(
+        UserError, match="temperature .* is refused; allowed are 0 .argmax. and values from 1.18e-38"
+    ):
+        check_temperatures(value, 3)
+
+
+def test_the_largest_temperature_leaves_barred_tokens_barred():
+    """One step above it, float32 rows would divide -inf by infinity."""
+    logits = torch.tensor([[0.0, -math.inf, 1.0]])
+    weights = prepare(logits, check_temperatures(LARGEST_TEMPERATURE, 1))
+    assert bool(weights.usable) and weights.values[0, :3].tolist() == [1.0, 0.0, 1.0]
+    assert not bool(prepare(logits, torch.tensor([1e39], dtype=torch.float64)).usable)
+
+
+@pytest.mark.parametrize("count", [1.0, "3", True, -1])
+def test_the_number_of_chains_is_a_whole_number(count):
+    with pytest.raises(UserError, match="count is .*; give a whole number at least 0"):
+        check_temperatures(1.0, count)
 
 
 def test_a_wrong_number_of_temperatures_is_refused():

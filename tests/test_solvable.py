@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.conditionals import Conditionals, Restricted, solvable
+from glauber_mlm.conditionals.protocol import of_conditionals
 from glauber_mlm.conditionals.solvable import (
     CurieWeiss,
     DefectTable,
@@ -213,18 +215,32 @@ def test_a_defect_leaves_no_joint_law():
         DefectTable(0.1).log_mu(1.0)
 
 
+class Delegating:
+    """Conditionals that are another's but for what is set here, as a user may wrap them."""
+
+    def __init__(self, conditionals) -> None:
+        self._conditionals = conditionals
+
+    def __getattr__(self, name: str):
+        return getattr(self._conditionals, name)
+
+
+class WithoutSites(Delegating):
+    free_sites = torch.zeros(0, dtype=torch.int64)
+
+
 @pytest.mark.parametrize(
     "make,message",
     [
         (lambda: Ising("square", 3), "cycle"),
-        (lambda: Ising("cycle", 1), "too small"),
+        (lambda: Ising("cycle", 1), "size is 1; give a whole number at least 2"),
         (lambda: Ising("cycle", 3, coupling=math.nan), "finite"),
-        (lambda: CurieWeiss(0), "at least 1 site"),
+        (lambda: CurieWeiss(0), "whole number at least 1"),
         (lambda: CurieWeiss(4).magnetisation_chain(-1.0), "temperature"),
         (lambda: CurieWeiss(4).log_mu(0.0), "temperature"),
         (lambda: Potts(1, 3), "at least 2"),
-        (lambda: Potts(4, 1), "2 tokens"),
-        (lambda: ProductMeasure(torch.tensor([0.0, 1.0])), "shape"),
+        (lambda: Potts(4, 1), "colours is 1; give a whole number at least 2"),
+        (lambda: ProductMeasure(torch.tensor([0.0, 1.0])), "2 axes"),
         (lambda: ProductMeasure(torch.tensor([[0.0, math.inf]])), "finite"),
         (lambda: RandomJoint(21, 2, seed=0), "too large"),
         (lambda: DefectTable(math.inf), "finite"),
@@ -235,21 +251,80 @@ def test_a_defect_leaves_no_joint_law():
         (lambda: Restricted(CurieWeiss(3), allowed=[[0], [1]]), "each free site"),
         (lambda: Restricted(CurieWeiss(3), allowed=[[0], [1], []]), "each free site"),
         (lambda: Restricted(CurieWeiss(3), allowed=[[0], [1], [2]]), "outside"),
-        (lambda: MaskLover(2, 5, [5]), "outside"),
-        (lambda: MaskLover(0, 5, [1]), "at least 1 site"),
+        (lambda: MaskLover(2, 5, [5]), "token is 5"),
+        (lambda: MaskLover(0, 5, [1]), "whole number at least 1"),
         (lambda: MaskLover(2, 5, [1], dtype=torch.bfloat16), "float32"),
-        (lambda: RareToken(2, 5, token=1, probability=0.0), "outside"),
-        (lambda: PlantedMargins(3, 5, -1.0, torch.zeros(1, 3)), "positive"),
-        (lambda: PlantedMargins(3, 5, 1.0, torch.zeros(1, 4)), "shape"),
+        (lambda: RareToken(2, 5, token=1, probability=0.0), "above 0 and below 1"),
+        (lambda: PlantedMargins(3, 5, -1.0, torch.zeros(1, 3)), "above 0"),
+        (lambda: PlantedMargins(3, 5, 1.0, torch.zeros(1, 4, dtype=torch.int64)), "shape"),
         (lambda: PlantedMargins(3, 5, 1.0, torch.full((1, 3), 5)), "outside"),
         (lambda: PlantedMargins(3, 5, 1.0, torch.tensor([[0, 0, 0], [0, 0, 1]])), "fewer than two"),
-        (lambda: PlantedMargins(3, 5, 1.0, torch.zeros(2, 3)), "fewer than two"),
+        (lambda: PlantedMargins(3, 5, 1.0, torch.zeros(2, 3, dtype=torch.int64)), "fewer than two"),
+        (lambda: PlantedMargins(3, 5, 1.0, torch.zeros(2, 3)), "token ids"),
+        (lambda: PlantedMargins(3, 5, 1.0, torch.full((1, 3), 0.5)), "token ids"),
+        (lambda: PlantedMargins(3, 5, 1e39, torch.zeros(1, 3, dtype=torch.int64)), "0 or infinite"),
+        (lambda: PlantedMargins(3, 5, 1e-60, torch.zeros(1, 3, dtype=torch.int64)), "0 or infinite"),
+        (lambda: MaskLover(2, 5, [0.5]), r"favourites\[0\] is 0.5"),
+        (lambda: MaskLover(2, 5, "12"), "favourites is '12'; give a list"),
+        (lambda: RareToken(2, 5, token=1.0), "token is 1.0; give a whole number"),
+        (lambda: RareToken(2, 5, token=1, dtype="float32"), "rows of 'float32' are not offered"),
+        (lambda: RareToken(2, 5, token=1, probability="1e-7"), "probability is '1e-7'; give a finite number"),
+        (lambda: Counting(None), "conditionals is None"),
+        (lambda: Faulty(CurieWeiss(3), 0.5, None), "chain_row is 0.5; give a whole number"),
+        (lambda: Faulty(CurieWeiss(3), None, "1"), "site is '1'; give a whole number"),
+        (lambda: Faulty(CurieWeiss(3), None, 1, token=2), "token is 2; give a whole number at least 0"),
+        (lambda: CurieWeiss(3.0), "length is 3.0; give a whole number"),
+        (lambda: CurieWeiss(True), "length is True; give a whole number"),
+        (lambda: CurieWeiss(10**12), "length is 1000000000000; give a whole number"),
+        (lambda: CurieWeiss(3, device="gpu"), "device 'gpu' cannot be used here"),
+        (lambda: CurieWeiss(3, device=0), "device 0 cannot be used here"),
+        (lambda: CurieWeiss(5000).magnetisation_chain(1.0), "length is 5000; .* at most 4,096"),
+        (lambda: CurieWeiss(4).magnetisation_chain("1"), "temperature is '1'"),
+        (lambda: CurieWeiss(4).log_mu(1e-320), "temperature is 1e-320; give a finite number at least"),
+        (lambda: Ising("torsu", 4), "shape is 'torsu'; did you mean 'torus'"),
+        (lambda: Ising("cycle", 4.5), "size is 4.5; give a whole number"),
+        (lambda: Ising("torus", 1025), "size is 1025; give a whole number at least 2 and at most 1,024"),
+        (lambda: Ising("cycle", 4, coupling="1"), "coupling is '1'; give a finite number"),
+        (lambda: Ising("cycle", 4, coupling=1e308), "coupling is 1e[+]308; give a finite number"),
+        (lambda: Ising("cycle", 4, field=1j), "field is 1j; give a finite number"),
+        (lambda: Potts(4, 2.0), "colours is 2.0; give a whole number"),
+        (lambda: ProductMeasure([["a", "b"]]), "give an array of numbers with 2 axes"),
+        (lambda: ProductMeasure([[True, False]]), "give an array of numbers with 2 axes"),
+        (lambda: RandomJoint(2, 3, seed=1.8e19), "seed is 1.8e[+]19; give a whole number"),
+        (lambda: RandomJoint(10**6, 10**6, seed=0), "too large"),
+        (lambda: DefectTable("0.5"), "defect is '0.5'; give a finite number"),
+        (
+            lambda: Restricted(CurieWeiss(3), free_sites=[0.5, 2.5]),
+            r"free_sites\[0\] is 0.5; give a whole number",
+        ),
+        (lambda: Restricted(CurieWeiss(3), free_sites=[0, True]), r"free_sites\[1\] is True"),
+        (lambda: Restricted(CurieWeiss(3), free_sites="02"), "free_sites is '02'; give a list"),
+        (
+            lambda: Restricted(CurieWeiss(3), [0], allowed=[[0.9]]),
+            r"allowed\[0\]\[0\] is 0.9; give a whole number",
+        ),
+        (lambda: Restricted(CurieWeiss(3), [0, 1], allowed=[[0], "1"]), r"allowed\[1\] is '1'; give a list"),
+        (lambda: Restricted(CurieWeiss, [0]), "conditionals is"),
+        (lambda: Restricted(WithoutSites(CurieWeiss(3))), "conditionals has free_sites tensor"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_line(make, message):
     with pytest.raises(UserError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrapped", [Delegating, Counting])
+def test_conditionals_that_pass_on_what_they_wrap_are_conditionals(wrapped):
+    model = wrapped(CurieWeiss(3))
+    assert of_conditionals("conditionals", model) is model
+
+
+def test_what_is_missing_of_conditionals_is_named():
+    with pytest.raises(
+        UserError, match="conditionals is .*, without vocabulary, .*, logits; give conditionals"
+    ):
+        of_conditionals("conditionals", SimpleNamespace(length=3))
 
 
 def test_mask_lover_is_all_favourites_until_they_are_barred():

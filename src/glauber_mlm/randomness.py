@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glauber_mlm.checks import SEED, a_whole, an_instance, checked, shown, whole_list, whole_numbers
 from glauber_mlm.errors import UserError
 
 SITE, TOKEN, ACCEPT, RESIDUAL = range(4)
 WORDS = 4
+MOST_STEPS = 2**31 - 1  # in one life of a chain: a run on disk numbers them in int32
 _LARGEST = 2**64 - 1
 
 
@@ -30,34 +32,48 @@ class RandomStream:
     Parameters
     ----------
     seed : int
-        In [0, 2**64).
+        In [0, 2**64); numpy's integers too, but no float, text or bool.
     chains : sequence of int
         Distinct chain numbers in [0, 2**64). Two replicas with one number would be one draw, so they are refused.
 
     Raises
     ------
     UserError
-        For numbers out of range or repeated chains.
+        For what is no whole number, numbers out of range, or repeated chains.
     """
 
     seed: int
     chains: tuple[int, ...]
 
+    @checked(seed=SEED, chains=whole_list(0, _LARGEST))
     def __init__(self, seed: int, chains: Sequence[int]) -> None:
-        numbers = tuple(int(chain) for chain in chains)
-        if not 0 <= int(seed) <= _LARGEST or any(not 0 <= chain <= _LARGEST for chain in numbers):
-            raise UserError(f"seed {seed} or a chain number is out of range; both must lie in [0, 2**64)")
+        numbers = tuple(chains)
         if len(set(numbers)) != len(numbers):
             raise UserError(
                 "chain numbers repeat; replicas that share one are a single draw, so number each chain once"
             )
-        object.__setattr__(self, "seed", int(seed))
+        object.__setattr__(self, "seed", seed)
         object.__setattr__(self, "chains", numbers)
 
     def subset(self, rows: Sequence[int]) -> RandomStream:
-        """The stream of some of the chains, each with the draws it has here."""
-        return RandomStream(self.seed, [self.chains[row] for row in rows])
+        """The stream of some of the chains, each with the draws it has here.
 
+        Parameters
+        ----------
+        rows : sequence of int
+            Distinct places in `chains`, from 0.
+
+        Raises
+        ------
+        UserError
+            For places that are not there or repeated.
+        """
+        places = whole_numbers("rows", rows, 0, len(self.chains) - 1)
+        return RandomStream(self.seed, [self.chains[place] for place in places])
+
+    @checked(
+        first_step=a_whole(0, _LARGEST), steps=a_whole(0, MOST_STEPS), device=an_instance(str, torch.device)
+    )
     def blocks(self, first_step: int, steps: int, device: torch.device | str = "cpu") -> Tensor:
         """Uniforms of `steps` consecutive steps.
 
@@ -73,6 +89,11 @@ class RandomStream:
         -------
         Tensor of float64, shape (steps, chains, 4)
             In [0, 1), multiples of 2**-53, in the order site, token, accept, residual.
+
+        Raises
+        ------
+        UserError
+            For numbers out of range, or a device that is not there.
         """
         words = np.empty((steps, len(self.chains), WORDS), dtype=np.uint64)
         for column, chain in enumerate(self.chains):
@@ -81,4 +102,8 @@ class RandomStream:
             )
             words[:, column] = generator.random_raw(steps * WORDS).reshape(steps, WORDS)
         words >>= np.uint64(11)
-        return torch.from_numpy(words.astype(np.float64) * 2.0**-53).to(device)
+        uniforms = torch.from_numpy(words.astype(np.float64) * 2.0**-53)
+        try:
+            return uniforms.to(device)
+        except (RuntimeError, AssertionError, TypeError, ImportError) as error:
+            raise UserError(f"device {shown(device)} cannot be used here; 'cpu' always works") from error

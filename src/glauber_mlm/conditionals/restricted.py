@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.checks import a_list, checked, optional, shown, whole_list, whole_numbers
+from glauber_mlm.conditionals.protocol import Conditionals, of_conditionals
 from glauber_mlm.errors import UserError
 
 
@@ -30,6 +31,7 @@ class Restricted:
         If no site is free, a site is unknown or repeated, or a site has no allowed token.
     """
 
+    @checked(conditionals=of_conditionals, free_sites=optional(whole_list()), allowed=optional(a_list()))
     def __init__(
         self,
         conditionals: Conditionals,
@@ -37,18 +39,24 @@ class Restricted:
         allowed: Sequence[Sequence[int]] | None = None,
     ) -> None:
         before = conditionals.free_sites.tolist()
-        sites = before if free_sites is None else [int(site) for site in free_sites]
+        sites = before if free_sites is None else free_sites
         if not sites or len(set(sites)) != len(sites) or not set(sites) <= set(before):
-            raise UserError(f"free sites {sites} must be distinct, at least one, and among {before}")
+            raise UserError(
+                f"free sites {shown(sites)} must be distinct, at least one, and among {shown(before)}"
+            )
         if sites != sorted(sites):
-            raise UserError(f"free sites {sites} must be in increasing order")
+            raise UserError(f"free sites {shown(sites)} must be in increasing order")
         self.inner = conditionals
         self.length, self.vocabulary = conditionals.length, conditionals.vocabulary
         self.device, self.dtype = conditionals.device, conditionals.dtype
         self.precision = getattr(conditionals, "precision", None) or conditionals.dtype
         self.free_sites = torch.tensor(sites, dtype=torch.int64, device=self.device)
         self.allowed = (
-            None if allowed is None else tuple(tuple(int(token) for token in tokens) for tokens in allowed)
+            None
+            if allowed is None
+            else tuple(
+                tuple(whole_numbers(f"allowed[{place}]", tokens)) for place, tokens in enumerate(allowed)
+            )
         )
         self._barred: Tensor | None = None
         if self.allowed is not None:

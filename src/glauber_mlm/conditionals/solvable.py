@@ -15,9 +15,15 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
+from glauber_mlm.checks import SEED, a_number, a_whole, an_array, an_instance, checked, one_of, whole
+from glauber_mlm.conditionals.protocol import LARGEST_SIZE, check_device
 from glauber_mlm.errors import UserError
 
 LARGEST_ENUMERATION = 2**20
+LARGEST_LOGIT = 1e100  # at which no sum over sites, divided by the smallest temperature, overflows
+LARGEST_CHAIN = 2**12  # sites of a magnetisation chain, whose matrix then takes 128 MiB
+_LOGIT = a_number(-LARGEST_LOGIT, LARGEST_LOGIT)
+_TEMPERATURE = a_number(torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max)
 
 
 class SolvableModel(ABC):
@@ -26,9 +32,9 @@ class SolvableModel(ABC):
     Parameters
     ----------
     length : int
-        n, at least 1. All sites are free.
+        n, in [1, 2**20]. All sites are free.
     vocabulary : int
-        V, at least 2.
+        V, in [2, 2**20].
     description : str
         Everything that fixes the law; hashed into `fingerprint`.
     device : torch.device or str
@@ -36,15 +42,14 @@ class SolvableModel(ABC):
 
     dtype = precision = torch.float64
 
+    @checked(
+        length=a_whole(1, LARGEST_SIZE), vocabulary=a_whole(2, LARGEST_SIZE), description=an_instance(str)
+    )
     def __init__(
         self, length: int, vocabulary: int, description: str, device: torch.device | str = "cpu"
     ) -> None:
-        if length < 1 or vocabulary < 2:
-            raise UserError(
-                f"{length} sites and {vocabulary} tokens; a model needs at least 1 site and 2 tokens"
-            )
-        self.length, self.vocabulary = int(length), int(vocabulary)
-        self.device = torch.device(device)
+        self.length, self.vocabulary = length, vocabulary
+        self.device = check_device("device", device)
         self.free_sites = torch.arange(self.length, device=self.device)
         self.fingerprint = hashlib.sha256(
             f"{type(self).__name__}|{length}|{vocabulary}|{description}".encode()
@@ -66,37 +71,34 @@ class SolvableModel(ABC):
         UserError
             If V**n exceeds 2**20.
         """
-        count = self.vocabulary**self.length
-        if count > LARGEST_ENUMERATION:
+        if not _can_be_listed(self.length, self.vocabulary):
             raise UserError(
                 f"{self.vocabulary}**{self.length} states are too many to enumerate; at most {LARGEST_ENUMERATION} are allowed: take fewer sites"
             )
         place = self.vocabulary ** torch.arange(self.length - 1, -1, -1)
-        return (torch.arange(count)[:, None] // place % self.vocabulary).to(self.device)
+        return (torch.arange(self.vocabulary**self.length)[:, None] // place % self.vocabulary).to(
+            self.device
+        )
 
+    @checked(temperature=_TEMPERATURE)
     def log_mu(self, temperature: float) -> Tensor:
         """Normalised log of the stationary law at a temperature: float64, shape (V**n,), in state-index order.
 
         Raises
         ------
         UserError
-            If there are too many states, the temperature is not positive, or the conditionals have no joint law.
+            If there are too many states, the temperature is outside float32's normal numbers, or the
+            conditionals have no joint law.
         """
-        return torch.log_softmax(
-            self.log_weights(self.states()) / _finite("temperature", temperature, positive=True), dim=0
-        )
+        return torch.log_softmax(self.log_weights(self.states()) / temperature, dim=0)
+
+
+def _can_be_listed(length: int, vocabulary: int) -> bool:
+    return length < LARGEST_ENUMERATION.bit_length() and vocabulary**length <= LARGEST_ENUMERATION
 
 
 def _spins(states: Tensor) -> Tensor:
     return 2.0 * states.double() - 1.0
-
-
-def _finite(name: str, value: float, positive: bool = False) -> float:
-    if not math.isfinite(value) or (positive and value <= 0):
-        raise UserError(
-            f"{name} {value!r} is refused; it must be a finite{' positive' if positive else ''} number"
-        )
-    return float(value)
 
 
 class Ising(SolvableModel):
@@ -107,11 +109,13 @@ class Ising(SolvableModel):
     shape : {"cycle", "torus"}
     size : int
         At least 2: the cycle has `size` sites, the torus `size * size` in row-major order. With size 2 the two edges between a pair of neighbours
-        both count.
+        both count. At most 2**20 sites in all.
     coupling, field : float
+        Finite, at most 1e100 in size.
     device : torch.device or str
     """
 
+    @checked(shape=one_of("cycle", "torus"), coupling=_LOGIT, field=_LOGIT)
     def __init__(
         self,
         shape: str,
@@ -120,13 +124,8 @@ class Ising(SolvableModel):
         field: float = 0.0,
         device: torch.device | str = "cpu",
     ) -> None:
-        if shape not in ("cycle", "torus"):
-            raise UserError(f'Ising shape {shape!r} is unknown; allowed are "cycle" and "torus"')
-        if size < 2:
-            raise UserError(
-                f"Ising size {size} is too small; at least 2 is needed for a site to have neighbours other than itself"
-            )
-        self.coupling, self.field = _finite("coupling", coupling), _finite("field", field)
+        size = whole("size", size, 2, LARGEST_SIZE if shape == "cycle" else math.isqrt(LARGEST_SIZE))
+        self.coupling, self.field = coupling, field
         super().__init__(
             size if shape == "cycle" else size * size, 2, f"{shape}|{self.coupling!r}|{self.field!r}", device
         )
@@ -157,7 +156,7 @@ class CurieWeiss(SolvableModel):
     Parameters
     ----------
     length : int
-        n; conditionals and the magnetisation chain are usable at any n, enumeration up to n = 20.
+        n, at most 2**20; the magnetisation chain is usable up to n = 4096, enumeration up to n = 20.
     device : torch.device or str
     """
 
@@ -172,21 +171,27 @@ class CurieWeiss(SolvableModel):
     def log_weights(self, states: Tensor) -> Tensor:
         return _spins(states).sum(dim=1) ** 2 / (2 * self.length)
 
+    @checked(temperature=_TEMPERATURE)
     def magnetisation_chain(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
         """The exact birth-and-death chain of the number of + spins, one step being one site of the full chain.
 
         Parameters
         ----------
         temperature : float
-            Finite and positive.
+            Positive, within float32's normal numbers.
 
         Returns
         -------
         transition : ndarray of float64, shape (n+1, n+1)
         stationary : ndarray of float64, shape (n+1,)
             The image of mu_tau: proportional to `binomial(n, k) exp((2k - n)**2 / (2 n tau))`.
+
+        Raises
+        ------
+        UserError
+            For more than 4096 sites, or a temperature out of range.
         """
-        n, temperature = self.length, _finite("temperature", temperature, positive=True)
+        n = whole("length", self.length, 1, LARGEST_CHAIN)
         plus = np.arange(n + 1, dtype=np.float64)
         total = 2 * plus - n
 
@@ -208,23 +213,20 @@ class Potts(SolvableModel):
     Parameters
     ----------
     length : int
-        At least 2; with 2 sites both edges between them count.
+        In [2, 2**20]; with 2 sites both edges between them count.
     colours : int
-        q, at least 2.
+        q, in [2, 2**20].
     coupling : float
-        Positive attracts, negative repels.
+        Finite, at most 1e100 in size. Positive attracts, negative repels.
     device : torch.device or str
     """
 
+    @checked(length=a_whole(2, LARGEST_SIZE), colours=a_whole(2, LARGEST_SIZE), coupling=_LOGIT)
     def __init__(
         self, length: int, colours: int, coupling: float = 1.0, device: torch.device | str = "cpu"
     ) -> None:
-        if length < 2:
-            raise UserError(
-                f"Potts cycle of {length} sites; at least 2 are needed for a site to have neighbours other than itself"
-            )
-        self.coupling = _finite("coupling", coupling)
-        super().__init__(length, colours, repr(self.coupling), device)
+        self.coupling = coupling
+        super().__init__(length, colours, repr(coupling), device)
 
     def logits(self, states: Tensor, sites: Tensor) -> Tensor:
         rows = torch.zeros(len(sites), self.vocabulary, dtype=self.dtype, device=self.device)
@@ -243,15 +245,17 @@ class ProductMeasure(SolvableModel):
     Parameters
     ----------
     logits : Tensor or array, shape (n, V)
-        Finite.
+        Finite, at most 1e100 in size.
     device : torch.device or str
     """
 
+    @checked(logits=an_array(2))
     def __init__(self, logits: Tensor | np.ndarray, device: torch.device | str = "cpu") -> None:
         table = torch.as_tensor(logits, dtype=torch.float64).detach().clone()
-        if table.ndim != 2 or not bool(torch.isfinite(table).all()):
+        if not bool((table.abs() <= LARGEST_LOGIT).all()):
             raise UserError(
-                f"product measure from logits of shape {tuple(table.shape)}; give finite ones of shape (sites, tokens)"
+                f"the product measure's logits hold NaN, infinity or more than {LARGEST_LOGIT:g}; "
+                "give finite ones"
             )
         super().__init__(
             table.shape[0], table.shape[1], hashlib.sha256(table.cpu().numpy().tobytes()).hexdigest(), device
@@ -296,8 +300,9 @@ class RandomJoint(_Table):
     device : torch.device or str
     """
 
+    @checked(length=a_whole(1, LARGEST_SIZE), vocabulary=a_whole(2, LARGEST_SIZE), seed=SEED)
     def __init__(self, length: int, vocabulary: int, seed: int, device: torch.device | str = "cpu") -> None:
-        if vocabulary**length > LARGEST_ENUMERATION:
+        if not _can_be_listed(length, vocabulary):
             raise UserError(
                 f"a table of {vocabulary}**{length} weights is too large; at most {LARGEST_ENUMERATION} are allowed: take fewer sites"
             )
@@ -314,11 +319,13 @@ class DefectTable(_Table):
     Parameters
     ----------
     defect : float
+        Finite, at most 1e100 in size.
     device : torch.device or str
     """
 
+    @checked(defect=_LOGIT)
     def __init__(self, defect: float, device: torch.device | str = "cpu") -> None:
-        self.defect = _finite("defect", defect)
+        self.defect = defect
         super().__init__(
             2,
             2,

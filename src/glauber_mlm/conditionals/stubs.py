@@ -11,37 +11,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.checks import (
+    SEED,
+    a_number,
+    a_whole,
+    an_instance,
+    array,
+    checked,
+    optional,
+    shown,
+    whole,
+    whole_list,
+)
+from glauber_mlm.conditionals.protocol import LARGEST_SIZE, Conditionals, check_device, of_conditionals
 from glauber_mlm.errors import UserError
+
+
+def _token_ids(name: str, value: Any) -> Any:
+    return array(name, value, 2, "iu", "token ids")
 
 
 class _Stub:
     """What the stubs have in common: all sites free, float32 or float64 rows."""
 
+    @checked(length=a_whole(1, LARGEST_SIZE), vocabulary=a_whole(2, LARGEST_SIZE))
     def __init__(
         self, length: int, vocabulary: int, dtype: torch.dtype, device: torch.device | str, description: str
     ) -> None:
-        if length < 1 or vocabulary < 2:
-            raise UserError(
-                f"{length} sites and {vocabulary} tokens; a stub needs at least 1 site and 2 tokens"
-            )
-        if dtype not in (torch.float32, torch.float64):
-            raise UserError(f"rows of {dtype} are not offered; take torch.float32 or torch.float64")
-        self.length, self.vocabulary, self.dtype, self.device = (
-            int(length),
-            int(vocabulary),
-            dtype,
-            torch.device(device),
-        )
+        if not isinstance(dtype, torch.dtype) or dtype not in (torch.float32, torch.float64):
+            raise UserError(f"rows of {shown(dtype)} are not offered; take torch.float32 or torch.float64")
+        self.length, self.vocabulary, self.dtype = length, vocabulary, dtype
+        self.device = check_device("device", device)
         self.free_sites = torch.arange(self.length, device=self.device)
         self.fingerprint = hashlib.sha256(
             f"{type(self).__name__}|{length}|{vocabulary}|{dtype}|{description}".encode()
         ).hexdigest()
 
     def _check_token(self, token: int) -> int:
-        if not 0 <= int(token) < self.vocabulary:
-            raise UserError(f"token {token} is outside [0, {self.vocabulary})")
-        return int(token)
+        return whole("token", token, 0, self.vocabulary - 1)
 
 
 class _FixedRow(_Stub):
@@ -67,6 +74,7 @@ class MaskLover(_FixedRow):
     device : torch.device or str
     """
 
+    @checked(favourites=whole_list())
     def __init__(
         self,
         length: int,
@@ -75,7 +83,7 @@ class MaskLover(_FixedRow):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__(length, vocabulary, dtype, device, repr(sorted(int(token) for token in favourites)))
+        super().__init__(length, vocabulary, dtype, device, repr(sorted(favourites)))
         self._row = torch.zeros(self.vocabulary, dtype=dtype, device=self.device)
         self._row[[self._check_token(token) for token in favourites]] = 1e4
 
@@ -94,6 +102,7 @@ class RareToken(_FixedRow):
     device : torch.device or str
     """
 
+    @checked(probability=a_number(above=0, below=1))
     def __init__(
         self,
         length: int,
@@ -104,8 +113,6 @@ class RareToken(_FixedRow):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(length, vocabulary, dtype, device, f"{token}|{probability!r}")
-        if not 0 < probability < 1:
-            raise UserError(f"probability {probability} of the rare token is outside (0, 1)")
         self._row = torch.zeros(self.vocabulary, dtype=dtype, device=self.device)
         self._row[self._check_token(token)] = (
             math.log(probability) - math.log1p(-probability) + math.log(self.vocabulary - 1)
@@ -123,7 +130,7 @@ class PlantedMargins(_Stub):
     ----------
     length, vocabulary : int
     margin : float
-        Positive and finite; exact when it is a float of the rows' dtype.
+        Positive and finite in the rows' dtype; exact when it is a float of that dtype.
     patterns : Tensor of int64, shape (k, length)
         Any two differ at two sites or more: a margin at both would otherwise be asked of one row.
     seed : int
@@ -138,6 +145,7 @@ class PlantedMargins(_Stub):
         For patterns of the wrong shape, out of range or too close to one another, or a margin that is not positive.
     """
 
+    @checked(margin=a_number(above=0), seed=SEED, patterns=_token_ids)
     def __init__(
         self,
         length: int,
@@ -150,9 +158,9 @@ class PlantedMargins(_Stub):
     ) -> None:
         patterns = torch.as_tensor(patterns, dtype=torch.int64).cpu()
         super().__init__(length, vocabulary, dtype, device, f"{margin!r}|{patterns.tolist()}|{seed}")
-        if not (margin > 0 and math.isfinite(margin)):
-            raise UserError(f"margin {margin!r} is refused; a trap needs a finite positive one")
-        if patterns.ndim != 2 or not len(patterns) or patterns.shape[1] != self.length:
+        if not 0 < float(torch.tensor(margin, dtype=dtype)) < math.inf:
+            raise UserError(f"margin {margin!r} is 0 or infinite in {dtype}; give one that the rows can hold")
+        if not len(patterns) or patterns.shape[1] != self.length:
             raise UserError(
                 f"patterns have shape {tuple(patterns.shape)}; give at least one, as (patterns, {self.length})"
             )
@@ -217,6 +225,7 @@ class Counting(_Wrapper):
         Distinct (masked context, site) pairs among them.
     """
 
+    @checked(conditionals=of_conditionals)
     def __init__(self, conditionals: Conditionals) -> None:
         super().__init__(conditionals)
         self.reset()
@@ -250,13 +259,21 @@ class Faulty(_Wrapper):
     site : int or None
         Site at which it breaks; None for any.
     value : float
-        What is written: NaN, +inf, or -inf.
+        What is written: NaN, +inf, -inf, or any other number.
     call : int
         Calls of `logits` are numbered from 0; rows break from this one on, so at this very call if the site fits.
     token : int or None
         Where in the row it is written; None for the whole row.
     """
 
+    @checked(
+        conditionals=of_conditionals,
+        chain_row=optional(a_whole(0)),
+        site=optional(a_whole(0)),
+        value=an_instance(float, int),
+        call=a_whole(0),
+        token=optional(a_whole(0)),
+    )
     def __init__(
         self,
         conditionals: Conditionals,
@@ -267,6 +284,8 @@ class Faulty(_Wrapper):
         token: int | None = 0,
     ) -> None:
         super().__init__(conditionals)
+        if token is not None:
+            whole("token", token, 0, conditionals.vocabulary - 1)
         self.chain_row, self.site, self.value, self.call, self.token = chain_row, site, value, call, token
         self.calls = 0
         self.fingerprint = hashlib.sha256(

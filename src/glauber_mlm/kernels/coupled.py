@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from glauber_mlm.checks import a_number, a_whole, an_instance, checked, one_of, optional
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.plain import ChainState, choose_sites, initial_state, raise_if_unusable, walk
 from glauber_mlm.kernels.sampling import draw, maximal_partner, prepare
-from glauber_mlm.randomness import ACCEPT, RESIDUAL, SITE, TOKEN, RandomStream
+from glauber_mlm.randomness import ACCEPT, MOST_STEPS, RESIDUAL, SITE, TOKEN, RandomStream
 
 Coupling = Literal["maximal", "common"]
+COUPLINGS = get_args(Coupling)
+_LARGEST_CAP = 2**63 - 1  # times are int64
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,33 @@ class Coalescence:
     lag: int
 
 
+@checked(sites=a_whole(1, MOST_STEPS), multiple=a_number(above=0, most=1e6))
 def steps_at_scale(sites: int, multiple: float) -> int:
-    """A cap of `multiple * n log n` steps, rounded up; `n log n` is taken at n >= 2."""
+    """A cap of `multiple * n log n` steps, rounded up; `n log n` is taken at n >= 2.
+
+    Parameters
+    ----------
+    sites : int
+        n, at least 1.
+    multiple : float
+        Above 0, at most 1e6.
+
+    Raises
+    ------
+    UserError
+    """
     sites = max(2, sites)
     return math.ceil(multiple * sites * math.log(sites))
 
 
+@checked(
+    stream=an_instance(RandomStream),
+    cap=a_whole(1, _LARGEST_CAP),
+    lag=a_whole(0, MOST_STEPS),
+    coupling=one_of(*COUPLINGS),
+    check_every=optional(a_whole(1)),
+    progress=optional(an_instance(Callable)),
+)
 def coalescence(
     conditionals: Conditionals,
     first: Tensor,
@@ -161,7 +185,8 @@ def coalescence(
     Raises
     ------
     UserError
-        For a cap not above the lag, starting states out of range, or a pair whose starts differ at a site that is not free: it could never meet.
+        For a cap not above the lag, an unknown coupling, a value of another type, starting states out of
+        range, or a pair whose starts differ at a site that is not free: it could never meet.
     NonFiniteLogits
 
     Notes
@@ -169,11 +194,11 @@ def coalescence(
     `P(T > t)` for one pair of starts bounds `TV(P^t(x, .), P^t(y, .))`. It bounds d(t) only as a maximum over all pairs, and slow
     coalescence does not prove slow mixing.
     """
-    if lag < 0 or cap < 1 or cap <= lag:
-        raise UserError(f"cap {cap} must be at least 1 and above the lag {lag}, which must not be negative")
+    if cap <= lag:
+        raise UserError(f"cap {cap} must be above the lag {lag}; give a larger cap or a smaller lag")
     start = initial_state(conditionals, first, temperature)
     partner = initial_state(conditionals, second, temperature)
-    if len(start.tokens) != len(partner.tokens) or len(start.tokens) != len(stream.chains):
+    if not len(start.tokens) == len(partner.tokens) == len(stream.chains):
         raise UserError("give as many first states, second states and chain numbers")
     _refuse_frozen_differences(conditionals, start.tokens, partner.tokens)
     if lag:

@@ -14,8 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals
-from glauber_mlm.kernels.plain import ChainState, NonFiniteLogits, Record, StepInfo, choose_sites
+from glauber_mlm.checks import a_whole, an_instance, checked
+from glauber_mlm.conditionals.protocol import Conditionals, of_conditionals
+from glauber_mlm.kernels.plain import (
+    ChainState,
+    NonFiniteLogits,
+    Record,
+    StepInfo,
+    check_walk,
+    choose_sites,
+)
 from glauber_mlm.kernels.sampling import BLOCK, prepare
 from glauber_mlm.randomness import SITE, TOKEN, RandomStream
 
@@ -50,7 +58,7 @@ class RowCache:
     """
 
     def __init__(self, limit: int = DEFAULT_CACHE_BYTES) -> None:
-        self.limit, self.used = int(limit), 0
+        self.limit, self.used = limit, 0
         self._rows: OrderedDict[bytes, CachedRow] = OrderedDict()
 
     def __len__(self) -> int:
@@ -127,10 +135,10 @@ class EventDriven:
     ----------
     conditionals : Conditionals
     cache_bytes : int
-        Bound on the cache. The rows of the current states (chains x n of them, V floats each) should fit; if they do not,
-        the chain is still right, only slower.
+        Bound on the cache, at least 0. The rows of the current states (chains x n of them, V floats each)
+        should fit; if they do not, the chain is still right, only slower.
     batch_rows : int
-        Largest number of rows in one forward.
+        Largest number of rows in one forward, at least 1.
 
     Attributes
     ----------
@@ -147,10 +155,11 @@ class EventDriven:
     rounding: in float64 trajectories agree; in float32 they agree up to the first rounding tie.
     """
 
+    @checked(conditionals=of_conditionals, cache_bytes=a_whole(0), batch_rows=a_whole(1))
     def __init__(
         self, conditionals: Conditionals, cache_bytes: int = DEFAULT_CACHE_BYTES, batch_rows: int = 256
     ) -> None:
-        self.conditionals, self.cache, self.batch_rows = conditionals, RowCache(cache_bytes), int(batch_rows)
+        self.conditionals, self.cache, self.batch_rows = conditionals, RowCache(cache_bytes), batch_rows
         self.forward_rows = 0
         self.steps = 0
 
@@ -163,10 +172,12 @@ class EventDriven:
             sites, previous, record.tokens[0].to(previous.device), torch.ones_like(sites, dtype=torch.bool)
         )
 
+    @checked(state=an_instance(ChainState), stream=an_instance(RandomStream))
     def walk(
         self, state: ChainState, stream: RandomStream, first_step: int, steps: int
     ) -> tuple[ChainState, Record]:
         """`steps` steps of each chain; arguments, results and errors as of `plain.walk`."""
+        check_walk(self.conditionals, state, stream)
         return self._walk(state, stream.blocks(first_step, steps), stream.chains, first_step)
 
     def _walk(self, state: ChainState, blocks: Tensor, chains, first_step: int) -> tuple[ChainState, Record]:

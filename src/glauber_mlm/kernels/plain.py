@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.checks import an_instance, checked
+from glauber_mlm.conditionals.protocol import Conditionals, check_states, of_conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import check_temperatures, draw, prepare
 from glauber_mlm.randomness import SITE, TOKEN, RandomStream
@@ -67,6 +68,7 @@ class Record:
     tokens: Tensor
 
 
+@checked(conditionals=of_conditionals)
 def initial_state(
     conditionals: Conditionals, tokens: Tensor, temperature: float | Sequence[float] | Tensor
 ) -> ChainState:
@@ -83,7 +85,6 @@ def initial_state(
     UserError
         For states or temperatures out of range; see `check_states` and `check_temperatures`.
     """
-    tokens = torch.as_tensor(tokens)
     check_states(conditionals, tokens)
     temperatures = check_temperatures(temperature, len(tokens))
     return ChainState(tokens.to(conditionals.device).clone(), temperatures.to(conditionals.device))
@@ -127,6 +128,22 @@ def raise_if_unusable(usable: Tensor, sites: Tensor, chains: Sequence[int], firs
         raise NonFiniteLogits(chains[column], first_step + late, int(sites[late, column]))
 
 
+def check_walk(conditionals: Conditionals, state: ChainState, stream: RandomStream) -> None:
+    """Refuse a state of another shape than these conditionals and chains; `initial_state` saw its tokens.
+
+    Raises
+    ------
+    UserError
+    """
+    wanted = (len(stream.chains), conditionals.length)
+    if tuple(state.tokens.shape) != wanted:
+        raise UserError(
+            f"the state has shape {tuple(state.tokens.shape)}; "
+            f"these chain numbers and conditionals take {wanted}"
+        )
+
+
+@checked(conditionals=of_conditionals, state=an_instance(ChainState), stream=an_instance(RandomStream))
 def walk(
     conditionals: Conditionals, state: ChainState, stream: RandomStream, first_step: int, steps: int
 ) -> tuple[ChainState, Record]:
@@ -141,12 +158,16 @@ def walk(
     first_step : int
         Number of the first step in the life of the chains; decides the randomness.
     steps : int
+        In [0, 2**31).
 
     Raises
     ------
+    UserError
+        For arguments that do not fit one another, or numbers out of range.
     NonFiniteLogits
         Naming chain, step and site.
     """
+    check_walk(conditionals, state, stream)
     blocks = stream.blocks(first_step, steps, conditionals.device)
     shape = (steps, len(stream.chains))
     sites = torch.empty(shape, dtype=torch.int64, device=conditionals.device)

@@ -7,26 +7,30 @@ row of 30,000 tokens, and a token of weight zero never comes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from glauber_mlm.checks import a_whole, checked, is_number, shown
 from glauber_mlm.errors import UserError
 
 BLOCK = 128
 SMALLEST_TEMPERATURE = torch.finfo(torch.float32).tiny
+LARGEST_TEMPERATURE = torch.finfo(torch.float32).max  # beyond it a barred token's weight is NaN in float32
 
 
+@checked(count=a_whole(0))
 def check_temperatures(temperature: float | Sequence[float] | Tensor, count: int) -> Tensor:
     """Validate temperatures and give each chain its own.
 
     Parameters
     ----------
     temperature : float, sequence or Tensor
-        One for all chains or one for each. 0 means the argmax (the lowest id among ties).
+        One for all chains or one for each; ints and numpy's numbers too. 0 means the argmax (the lowest id
+        among ties).
     count : int
         Number of chains.
 
@@ -37,16 +41,20 @@ def check_temperatures(temperature: float | Sequence[float] | Tensor, count: int
     Raises
     ------
     UserError
-        For a negative, infinite, NaN or denormal temperature, or a wrong number of them.
+        For what is no number, a temperature that is negative, NaN, or outside float32's normal numbers,
+        nested lists, or a wrong number of them.
     """
-    values = torch.as_tensor(temperature, dtype=torch.float64).detach().cpu().reshape(-1)
-    if len(values) not in (1, count):
-        raise UserError(f"{len(values)} temperatures for {count} chains; give one, or one for each chain")
-    for value in values.tolist():
-        if math.isnan(value) or math.isinf(value) or value < 0 or 0 < value < SMALLEST_TEMPERATURE:
+    plain = temperature.tolist() if isinstance(temperature, Tensor | np.ndarray | np.generic) else temperature
+    members = list(plain) if isinstance(plain, list | tuple | range) else [plain]
+    if len(members) not in (1, count):
+        raise UserError(f"{len(members)} temperatures for {count} chains; give one, or one for each chain")
+    for value in members:
+        if not is_number(value) or not (value == 0 or SMALLEST_TEMPERATURE <= value <= LARGEST_TEMPERATURE):
             raise UserError(
-                f"temperature {value!r} is refused; allowed are 0 (argmax) and finite values of at least {SMALLEST_TEMPERATURE:.3g}"
+                f"temperature {shown(value)} is refused; allowed are 0 (argmax) and values from "
+                f"{SMALLEST_TEMPERATURE:.3g} to {LARGEST_TEMPERATURE:.3g}"
             )
+    values = torch.tensor([float(value) for value in members], dtype=torch.float64)
     return values.expand(count).clone()
 
 

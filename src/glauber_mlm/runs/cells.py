@@ -25,7 +25,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from glauber_mlm import __version__
-from glauber_mlm.atomic import write_text
+from glauber_mlm.atomic import output_folder, write_text, writing
+from glauber_mlm.checks import a_word, an_instance, checked, shown
+from glauber_mlm.errors import UserError
 
 FLOAT_TAG = "__float__"
 ENGINE_SOURCES = (
@@ -48,7 +50,7 @@ def encode(value: Any) -> Any:
 
     Raises
     ------
-    TypeError
+    UserError
         If a value has no JSON form here (a complex number, an object, a dict key that is not a string or is the
         tag itself).
     """
@@ -67,11 +69,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key == FLOAT_TAG:
-                raise TypeError(
-                    f"a cell's dict has the key {key!r}; keys are strings other than {FLOAT_TAG!r}"
+                raise UserError(
+                    f"a cell's dict has the key {shown(key)}; keys are strings other than {FLOAT_TAG!r}"
                 )
         return {key: encode(item) for key, item in value.items()}
-    raise TypeError(
+    raise UserError(
         f"a cell cannot hold a {type(value).__name__}; give numbers, strings, lists, dicts or numpy arrays"
     )
 
@@ -91,6 +93,26 @@ def digest(value: Any) -> str:
     """Sha256 of the canonical JSON of an encoded value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def storable(name: str, value: Any) -> dict:
+    """Rule of `checks.checked`: a dict that a cell can hold, encoded.
+
+    Raises
+    ------
+    UserError
+        Also for a dict that holds itself, and for whole numbers too long to be written out.
+    """
+    if not isinstance(value, dict):
+        raise UserError(f"{name} is {shown(value)}; give a dict")
+    try:
+        encoded = encode(value)
+        digest(encoded)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise UserError(f"{name} cannot be written as JSON ({error}); give smaller values") from None
+    return encoded
 
 
 @cache
@@ -119,13 +141,16 @@ class CellStore:
         Made when the first cell is stored.
     """
 
+    @checked(folder=output_folder)
     def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder)
+        self.folder = folder
 
+    @checked(name=a_word, parameters=storable, fingerprint=a_word)
     def path(self, name: str, parameters: dict, *, fingerprint: str) -> Path:
-        """The file in which this cell is or would be kept."""
-        return self.folder / f"{digest(self._identity(name, parameters, fingerprint))}.json"
+        """The file in which this cell is or would be kept; arguments and errors as of `result`."""
+        return self._file(_identity(name, parameters, fingerprint))
 
+    @checked(name=a_word, parameters=storable, compute=an_instance(Callable), fingerprint=a_word)
     def result(self, name: str, parameters: dict, compute: Callable[[], dict], *, fingerprint: str) -> dict:
         """Return the stored result of a cell, or compute and store it.
 
@@ -147,30 +172,40 @@ class CellStore:
         -------
         dict
             As `decode` gives it, whether just computed or read.
+
+        Raises
+        ------
+        UserError
+            If `parameters` or what `compute` returns is no dict of storable values, the name or the
+            fingerprint is no text, or the folder cannot be written.
         """
-        identity = self._identity(name, parameters, fingerprint)
-        path = self.path(name, parameters, fingerprint=fingerprint)
+        identity = _identity(name, parameters, fingerprint)
+        path = self._file(identity)
         stored = _read(path, identity)
         if stored is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            with writing(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock"), name):
                 for leftover in self.folder.glob(f".{path.name}.*"):  # what a kill left half written
                     leftover.unlink(missing_ok=True)
                 stored = _read(path, identity)
                 if stored is None:
-                    stored = {"identity": identity, "result": encode(compute())}
+                    stored = {"identity": identity, "result": storable(f"the result of {name!r}", compute())}
                     # Not sorted: a reader of the file gets the keys of the result in the order in which they were computed.
                     write_text(path, json.dumps({**stored, "sha256": digest(stored)}, allow_nan=False) + "\n")
         return decode(stored["result"])
 
-    @staticmethod
-    def _identity(name: str, parameters: dict, fingerprint: str) -> dict:
-        return {
-            "name": name,
-            "parameters": encode(parameters),
-            "fingerprint": fingerprint,
-            "engine": engine_digest(),
-        }
+    def _file(self, identity: dict) -> Path:
+        return self.folder / f"{digest(identity)}.json"
+
+
+def _identity(name: str, parameters: dict, fingerprint: str) -> dict:
+    return {
+        "name": name,
+        "parameters": parameters,
+        "fingerprint": fingerprint,
+        "engine": engine_digest(),
+    }
 
 
 def _read(path: Path, identity: dict) -> dict | None:
@@ -192,11 +227,12 @@ def _read(path: Path, identity: dict) -> dict | None:
 def _locked(path: Path, name: str) -> Iterator[FileLock]:
     """Hold the lock of a cell; say so if another run holds it. The system frees it when its holder dies."""
     lock = FileLock(path)
-    try:
-        lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
-    except Timeout:
-        print(f"waiting for another run that computes the cell {name!r}", file=sys.stderr)
-        lock.acquire()
+    with writing(path):
+        try:
+            lock.acquire(timeout=_SECONDS_BEFORE_NOTICE)
+        except Timeout:
+            print(f"waiting for another run that computes the cell {name!r}", file=sys.stderr)
+            lock.acquire()
     try:
         yield lock
     finally:

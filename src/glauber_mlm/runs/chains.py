@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -24,21 +27,46 @@ from filelock import FileLock
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from glauber_mlm.atomic import replacing, write_json, write_text
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.atomic import output_folder, replacing, write_json, write_text, writing
+from glauber_mlm.checks import (
+    a_flag,
+    a_json,
+    a_path,
+    a_whole,
+    array,
+    checked,
+    one_of,
+    optional,
+    shown,
+    whole,
+)
+from glauber_mlm.conditionals.protocol import Conditionals, of_conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import DEFAULT_CACHE_BYTES, EventDriven
-from glauber_mlm.randomness import RandomStream
+from glauber_mlm.randomness import MOST_STEPS, RandomStream
 from glauber_mlm.runs.cells import engine_digest
 
 if TYPE_CHECKING:
     import arviz
 
 Kernel = Literal["plain", "event"]
+KERNELS = get_args(Kernel)
 _STEPS_BETWEEN_TICKS = 200
+_CHUNK = re.compile(r"chunk-(\d{6,})\.nc")
 
 
+@checked(
+    folder=output_folder,
+    conditionals=of_conditionals,
+    steps=a_whole(1, MOST_STEPS),
+    chunk_steps=a_whole(1, MOST_STEPS),
+    kernel=one_of(*KERNELS),
+    cache_bytes=a_whole(0),
+    model=optional(a_json),
+    progress=a_flag,
+    read=a_flag,
+)
 def run_chains(
     folder: Path,
     conditionals: Conditionals,
@@ -60,20 +88,22 @@ def run_chains(
     Parameters
     ----------
     folder : Path
-        Made if missing. A second process that runs the same folder waits for the first.
+        Made if missing; a text is a path too. A second process that runs the same folder waits for the first.
     tokens : Tensor of int64, shape (B, n)
         Starting sequences.
     temperature : float or sequence of float
     seed, chains
         Key of the randomness; chains are numbered 0 ... B-1 by default.
     steps, chunk_steps : int
-        Steps in all, and steps in one chunk: what an interruption can cost.
+        Steps in all, and steps in one chunk: what an interruption can cost. In [1, 2**31), for steps are
+        numbered in int32.
     kernel : {"event", "plain"}
         Same law and same random stream; "event" computes each distinct (masked context, site) once in a chunk.
     cache_bytes : int
-        Bound on the cache of the event-driven kernel.
+        Bound on the cache of the event-driven kernel, at least 0.
     model : dict, optional
-        What to record of the model, for instance `LoadedModel.describe()`.
+        What to record of the model, for instance `LoadedModel.describe()`: anything with a JSON form, so no
+        set, object or NaN.
     progress : bool
         Show a bar with steps/s and time left.
     read : bool
@@ -87,15 +117,12 @@ def run_chains(
     Raises
     ------
     UserError
-        If the folder holds another run, or an argument is out of range.
+        If the folder holds another run, cannot be written or has no space left, or an argument is of another
+        type or out of range: before a kernel starts. If the disk fills midway: naming the chunk; the same
+        call made again goes on from there.
     NonFiniteLogits
         Chunks already written are kept.
     """
-    folder = Path(folder)
-    if steps < 1 or chunk_steps < 1:
-        raise UserError(f"steps {steps} and chunk_steps {chunk_steps} must be at least 1")
-    if kernel not in ("plain", "event"):
-        raise UserError(f"kernel {kernel!r} is unknown; allowed are 'plain' and 'event'")
     state = plain.initial_state(conditionals, tokens, temperature)
     if not len(state.tokens):
         raise UserError("no starting sequences; give at least one")
@@ -105,12 +132,12 @@ def run_chains(
     run = {
         "engine": engine_digest(),
         "conditionals": conditionals.fingerprint,
-        "model": json.loads(json.dumps(model or {})),  # as it reads back: tuples are lists there
-        "seed": int(seed),
+        "model": model or {},
+        "seed": stream.seed,
         "chains": list(stream.chains),
         "temperature": state.temperature.cpu().tolist(),
         "initial": state.tokens.cpu().tolist(),
-        "chunk_steps": int(chunk_steps),
+        "chunk_steps": chunk_steps,
         "kernel": kernel,
         "versions": {
             "torch": torch.__version__.split("+")[0],
@@ -118,8 +145,7 @@ def run_chains(
             "transformers": version("transformers"),
         },
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    with _held(folder):
         _claim(folder, run)
         for leftover in (
             *folder.glob(".chunk-*"),
@@ -155,6 +181,19 @@ def run_chains(
                         state.temperature,
                     )
         return read_chains(folder, steps) if read else None
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Make the folder of a run and hold it; who comes second waits."""
+    lock = FileLock(folder / ".lock")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _plain_walk(conditionals: Conditionals) -> Callable[..., tuple[plain.ChainState, plain.Record]]:
@@ -195,6 +234,8 @@ def _claim(folder: Path, run: dict[str, Any]) -> None:
             found = None
         if found == run:
             return
+        if found is not None and not isinstance(found, dict):
+            raise UserError(f"{path} is no record of a run; choose another folder")
         if found is not None:
             differing = sorted(key for key in run if found.get(key) != run[key])
             raise UserError(
@@ -272,6 +313,7 @@ def _read_sealed(
     return chunk
 
 
+@checked(folder=a_path, steps=optional(a_whole(1)))
 def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
     """Read a run into memory.
 
@@ -290,26 +332,14 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
     Raises
     ------
     UserError
-        If there is no run, it has fewer steps, or a chunk is not the one that was sealed.
+        If there is no run, `run.json` is torn, it has fewer steps, or a chunk is not the one that was sealed.
     """
-    folder = Path(folder)
-    if not (folder / "run.json").exists():
-        raise UserError(f"no run in {folder}")
-    if steps is not None and steps < 1:
-        raise UserError(f"steps {steps} must be at least 1")
-    text = (folder / "run.json").read_text(encoding="utf-8")
-    try:
-        identity, run = hashlib.sha256(text.encode()).hexdigest(), json.loads(text)
-    except ValueError:
-        raise UserError(f"run.json in {folder} is torn or altered; run the chains again to mend it") from None
-    written = sorted(folder.glob("chunk-*.nc"))
+    text, size, initial = _recorded(folder)
+    identity, state, chunks = hashlib.sha256(text.encode()).hexdigest(), initial, []
+    written = [int(found[1]) for path in folder.iterdir() if (found := _CHUNK.fullmatch(path.name))]
     if not written:
         raise UserError(f"no finished chunk in {folder}")
-    size, chunks = run["chunk_steps"], []
-    last = int(written[-1].stem.removeprefix("chunk-"))
-    if steps is not None:
-        last = min(last, (steps - 1) // size)
-    state = np.array(run["initial"], dtype=np.int32)
+    last = max(written) if steps is None else min(max(written), (steps - 1) // size)
     for index in range(last + 1):
         chunk = _read_sealed(
             folder, index, identity, index * size, size if index < last else 1, _state_digest(state)
@@ -325,16 +355,48 @@ def read_chains(folder: Path, steps: int | None = None) -> xarray.Dataset:
         raise UserError(
             f"{folder} holds {reached} steps, {steps} were asked for; run the chains that far first"
         )
-    whole = xarray.concat(
+    joined = xarray.concat(
         chunks, dim="step", data_vars="minimal", coords="minimal", compat="override", join="override"
     )
-    whole["initial"] = (("chain", "position"), np.array(run["initial"], dtype=np.int32))
-    whole.attrs = {"run": text}
-    return whole if steps is None else whole.isel(step=slice(steps))
+    joined["initial"] = (("chain", "position"), initial)
+    joined.attrs = {"run": text}
+    return joined if steps is None else joined.isel(step=slice(steps))
 
 
+def _recorded(folder: Path) -> tuple[str, int, np.ndarray]:
+    """`run.json` as text, and of it the steps in a chunk and the starting states."""
+    if not os.path.exists(folder / "run.json"):
+        raise UserError(f"no run in {folder}")
+    try:
+        text = (folder / "run.json").read_text(encoding="utf-8")
+        run = json.loads(text)
+        return text, whole("chunk_steps", run["chunk_steps"], 1), np.array(run["initial"], dtype=np.int32)
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise UserError(f"run.json in {folder} is torn or altered; run the chains again to mend it") from None
+
+
+def of_run(name: str, value: Any) -> xarray.Dataset:
+    """Rule of `checks.checked`: a run as `read_chains` gives it.
+
+    Raises
+    ------
+    UserError
+    """
+    if not isinstance(value, xarray.Dataset) or not {"initial", "site", "token"} <= set(value.data_vars):
+        raise UserError(f"{name} is {shown(value)}; give a run, as read_chains gives it")
+    return value
+
+
+@checked(dataset=of_run, every=a_whole(1))
 def states_along(dataset: xarray.Dataset, every: int) -> Iterator[tuple[int, np.ndarray]]:
     """States of all chains at times 0, every, 2 every, ...
+
+    Parameters
+    ----------
+    dataset : Dataset
+        See `read_chains`.
+    every : int
+        Steps, at least 1.
 
     Yields
     ------
@@ -342,9 +404,12 @@ def states_along(dataset: xarray.Dataset, every: int) -> Iterator[tuple[int, np.
         Steps taken.
     states : ndarray of int32, shape (B, n)
         A copy.
+
+    Raises
+    ------
+    UserError
+        At the call, not at the first state.
     """
-    if every < 1:
-        raise UserError(f"every is {every}; it must be at least 1 step")
     states = dataset["initial"].values.copy()
     sites, tokens = dataset["site"].values, dataset["token"].values
     rows = np.arange(states.shape[0])
@@ -355,15 +420,36 @@ def states_along(dataset: xarray.Dataset, every: int) -> Iterator[tuple[int, np.
             yield step + 1, states.copy()
 
 
+def series(name: str, value: Any) -> dict[str, np.ndarray]:
+    """Rule of `checks.checked`: observables by name, each of shape (chains, draws).
+
+    Raises
+    ------
+    UserError
+    """
+    if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
+        raise UserError(f"{name} is {shown(value)}; give a dict of arrays of shape (chains, draws) by name")
+    found = {
+        key: np.asarray(array(f"{name}[{key!r}]", values, 2), dtype=float) for key, values in value.items()
+    }
+    shapes = {values.shape for values in found.values()}
+    if len(shapes) > 1 or 0 in next(iter(shapes)):
+        raise UserError(
+            f"{name} have shapes {', '.join(map(str, sorted(shapes)))}; "
+            "give arrays of one shape (chains, draws), none of them empty"
+        )
+    return found
+
+
+@checked(observables=series)
 def to_arviz(observables: dict[str, np.ndarray]) -> arviz.InferenceData:
     """Observables of the chains as an ArviZ posterior group; each of shape (chains, draws)."""
     import arviz  # here, for it takes seconds and most runs need none of it
 
-    return arviz.from_dict(
-        posterior={name: np.asarray(values, dtype=float) for name, values in observables.items()}
-    )
+    return arviz.from_dict(posterior=observables)
 
 
+@checked(observables=series)
 def diagnostics(observables: dict[str, np.ndarray]) -> pd.DataFrame:
     """Effective sample size and split R-hat of observables, each of shape (chains, draws).
 

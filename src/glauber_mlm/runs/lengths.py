@@ -14,9 +14,12 @@ import torch
 import xarray
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states
+from glauber_mlm.atomic import output_folder
+from glauber_mlm.checks import SEED, a_list, a_whole, an_instance, checked, listed, whole_numbers
+from glauber_mlm.conditionals.protocol import Conditionals, check_states, of_conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import check_temperatures
+from glauber_mlm.randomness import MOST_STEPS
 from glauber_mlm.runs.chains import run_chains
 
 
@@ -41,40 +44,33 @@ def bucket_by_length(sequences: Sequence[Sequence[int] | Tensor]) -> dict[int, B
     Raises
     ------
     UserError
-        If a sequence is empty, or is not a sequence of whole numbers.
+        If a sequence is empty, or is not a sequence of whole numbers in [0, 2**31).
     """
-    rows = [_token_ids(sequence, place) for place, sequence in enumerate(sequences)]
+    rows = [_token_ids(sequence, place) for place, sequence in enumerate(listed("sequences", sequences))]
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(len(row), []).append(place)
     return {
-        length: Bucket(
-            tuple(places[length]), torch.stack([rows[place].to(torch.int64) for place in places[length]])
-        )
+        length: Bucket(tuple(places[length]), torch.stack([rows[place] for place in places[length]]))
         for length in sorted(places)
     }
 
 
 def _token_ids(sequence: Sequence[int] | Tensor, place: int) -> Tensor:
     try:
-        row = torch.as_tensor(sequence)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"sequence {place} is {sequence!r:.60}; each must hold token ids, so encode texts first"
-        ) from error
-    if (
-        row.ndim != 1
-        or not len(row)
-        or row.is_floating_point()
-        or row.is_complex()
-        or row.dtype == torch.bool
-    ):
-        raise UserError(
-            f"sequence {place} has shape {tuple(row.shape)} and dtype {row.dtype}; each must hold one or more token ids"
-        )
-    return row
+        ids = whole_numbers(f"sequence {place}", sequence, 0, 2**31 - 1, members=1)
+    except UserError as error:
+        raise UserError(f"{error}; each sequence holds token ids, so encode texts first") from None
+    return torch.tensor(ids, dtype=torch.int64)
 
 
+@checked(
+    folder=output_folder,
+    conditionals_at=an_instance(Callable),
+    sequences=a_list(),
+    steps=a_whole(1, MOST_STEPS),
+    seed=SEED,
+)
 def run_lengths(
     folder: Path,
     conditionals_at: Callable[[int], Conditionals],
@@ -98,7 +94,7 @@ def run_lengths(
         One for all chains, or one for each.
     seed : int
     steps : int
-        Of each chain: a longer one makes fewer sweeps.
+        Of each chain, in [1, 2**31): a longer one makes fewer sweeps.
     **options
         As of `run_chains`, but for `chains`.
 
@@ -110,7 +106,8 @@ def run_lengths(
     Raises
     ------
     UserError
-        As `bucket_by_length` and `run_chains` do.
+        As `bucket_by_length` and `run_chains` do; for what is wrong with any of the lengths, before the
+        first chain starts.
     """
     if "chains" in options:
         raise UserError(
@@ -120,12 +117,17 @@ def run_lengths(
     if not buckets:
         raise UserError("no starting sequences; give at least one")
     temperatures = check_temperatures(temperature, len(sequences)).tolist()
-    conditionals = {length: conditionals_at(length) for length in buckets}
+    folders = {
+        length: output_folder("the folder of a run", folder / f"length-{length:03d}") for length in buckets
+    }
+    conditionals = {
+        length: of_conditionals(f"conditionals_at({length})", conditionals_at(length)) for length in buckets
+    }
     for length, bucket in buckets.items():  # all of them before the first chain starts
         check_states(conditionals[length], bucket.tokens)
     return {
         length: run_chains(
-            Path(folder) / f"length-{length:03d}",
+            folders[length],
             conditionals[length],
             bucket.tokens,
             [temperatures[place] for place in bucket.places],
