@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from glauber_mlm.checks import SEED, a_list, a_whole, checked, listed, word
 from glauber_mlm.errors import UserError
 
 _PICK = 0x70617373  # keeps these draws apart from every other use of the same seed
@@ -52,7 +53,11 @@ def load_passages(topics: Iterable[str] | None = None) -> list[Passage]:
     passages = [Passage(**json.loads(line)) for line in lines]
     if topics is None:
         return passages
-    wanted = {topics} if isinstance(topics, str) else set(topics)
+    wanted = (
+        {topics}
+        if isinstance(topics, str)
+        else {word(f"topics[{place}]", topic) for place, topic in enumerate(listed("topics", topics))}
+    )
     known = sorted({passage.topic for passage in passages})
     unknown = sorted(wanted - set(known))
     if unknown:
@@ -60,6 +65,7 @@ def load_passages(topics: Iterable[str] | None = None) -> list[Passage]:
     return [passage for passage in passages if passage.topic in wanted]
 
 
+@checked(passages=a_list(), count=a_whole(0), seed=SEED)
 def pick(passages: Sequence[Passage], count: int, seed: int) -> list[Passage]:
     """Draw distinct passages, spread evenly over their topics.
 

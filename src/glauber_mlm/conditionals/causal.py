@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, check_evaluation_mode, weights_digest
+from glauber_mlm.checks import a_list, an_instance, checked, whole_numbers
+from glauber_mlm.conditionals.masked_lm import (
+    MaskedLanguageModel,
+    check_evaluation_mode,
+    check_shape,
+    position_limit,
+    rows_of,
+    weights_digest,
+)
 from glauber_mlm.errors import UserError
 
 
@@ -38,9 +46,17 @@ class CausalCandidates:
     Raises
     ------
     UserError
-        For a model in training mode, an empty candidate set, an unknown id, a tokenizer without a beginning-of-sequence token, or too long a sequence.
+        For a model in training mode or one that gives rows of another shape or NaN, an empty candidate set, an
+        unknown id, a tokenizer whose beginning-of-sequence token is missing or unknown to the model, or too long a
+        sequence.
     """
 
+    @checked(
+        model=an_instance(PreTrainedModel),
+        tokenizer=an_instance(PreTrainedTokenizerBase),
+        candidates=a_list(),
+        identity=an_instance(str),
+    )
     def __init__(
         self,
         model: PreTrainedModel,
@@ -51,13 +67,21 @@ class CausalCandidates:
         check_evaluation_mode(model)
         self.model, self.candidates = (
             model,
-            tuple(tuple(sorted({int(token) for token in tokens})) for tokens in candidates),
+            tuple(
+                tuple(sorted(set(whole_numbers(f"candidates[{place}]", tokens))))
+                for place, tokens in enumerate(candidates)
+            ),
         )
-        self.length, self.vocabulary = len(self.candidates), int(model.config.vocab_size)
-        limit = int(model.config.max_position_embeddings)
+        self.length, self.vocabulary = len(self.candidates), rows_of(model)
+        limit = position_limit(model)
         if tokenizer.bos_token_id is None:
             raise UserError(
                 "the tokenizer has no beginning-of-sequence token; the first token would have no probability"
+            )
+        if not 0 <= tokenizer.bos_token_id < self.vocabulary:
+            raise UserError(
+                f"the beginning-of-sequence token has the id {tokenizer.bos_token_id}, beyond the {self.vocabulary} "
+                "tokens of the model; give the tokenizer that the model was trained with"
             )
         if not self.candidates or self.length + 1 > limit:
             raise UserError(
@@ -79,9 +103,16 @@ class CausalCandidates:
         self._candidates = torch.tensor(
             [tokens + tokens[-1:] * (widest - len(tokens)) for tokens in self.candidates], device=self.device
         )
+        self._check_forward()
         self.fingerprint = hashlib.sha256(
             f"{identity or weights_digest(model)}|{self.candidates}".encode()
         ).hexdigest()
+
+    def _check_forward(self) -> None:
+        """Refuse a model that gives too few rows, or too short ones, for a sequence of this length."""
+        ids = torch.cat([self._start, self._candidates[:, 0]])[None]
+        with torch.inference_mode():
+            check_shape(self.model(input_ids=ids).logits, ids, self.vocabulary)
 
     def log_joint(self, states: Tensor) -> Tensor:
         """Log probabilities of whole sequences, in nats: float64, shape (B,)."""
@@ -121,6 +152,7 @@ class LeftToRight:
         That of the model.
     """
 
+    @checked(conditionals=an_instance(MaskedLanguageModel))
     def __init__(self, conditionals: MaskedLanguageModel) -> None:
         self.conditionals, self.precision = conditionals, conditionals.precision
 
