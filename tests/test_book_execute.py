@@ -11,6 +11,7 @@ import nbformat
 import papermill
 import pytest
 from nbclient.exceptions import DeadKernelError
+from small_book import fail, succeed, write_book
 
 import glauber_mlm
 from glauber_mlm.book import execute, site
@@ -25,47 +26,11 @@ from glauber_mlm.book.pairing import differences
 from glauber_mlm.book.parameters import CHAPTERS
 from glauber_mlm.errors import UserError
 
-HEADER = """\
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#   kernelspec:
-#     display_name: Python 3 (ipykernel)
-#     language: python
-#     name: python3
-# ---
-
-"""
-CHAPTER = """\
-# %% tags=["parameters"]
-seed = 20260
-profile = "cpu"
-output = ""
-
-# %%
-import sys
-from glauber_mlm.book.chapter import open_chapter
-chapter = open_chapter("{name}", globals())
-
-# %%
-print(sys.executable)
-chapter.headline("seed", chapter.parameters.seed)
-chapter.finish()
-"""
-
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     """A repository of five stand-in chapters and one profile, in which the tests stand."""
-    (tmp_path / "_toc.yml").touch()
-    for profile in ("smoke", "cpu"):
-        (tmp_path / "book" / "profiles" / profile).mkdir(parents=True)
-        for name, spec in CHAPTERS.items():
-            (tmp_path / "book" / "profiles" / profile / f"{spec.stem}.yaml").write_text(
-                "seed: 5\n" if name == "rectangle_test" else ""
-            )
-            (tmp_path / "book" / f"{spec.stem}.py").write_text(HEADER + CHAPTER.format(name=name))
+    write_book(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -86,18 +51,6 @@ def executed_by(monkeypatch, effect) -> list[str]:
 
     monkeypatch.setattr(papermill, "execute_notebook", stand_in)
     return ran
-
-
-def succeed(source, output, **options):
-    notebook = nbformat.read(source, as_version=4)
-    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", text=str(options["parameters"]["profile"]))]
-    nbformat.write(notebook, output)
-
-
-def fail(source, output, **options):
-    raise papermill.PapermillExecutionError(
-        1, 2, "x = 1", "ValueError", "bad luck\nand more", ["\x1b[31mValueError\x1b[0m: bad luck"]
-    )
 
 
 def test_a_chapter_runs_in_this_interpreter_and_writes_to_the_build_folder_only(root, monkeypatch):

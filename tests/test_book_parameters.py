@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
+import numpy as np
 import pytest
 import yaml
+from annotated_types import Le
 from pydantic import Field
 
 from glauber_mlm.book import parameters
 from glauber_mlm.book.layout import find_repository_root, profile_path, profiles, repository_root
 from glauber_mlm.book.parameters import CHAPTERS, ChapterParameters, ChapterSpec, chapter_spec, validate
+from glauber_mlm.checks import nearest
 from glauber_mlm.errors import UserError
+from glauber_mlm.observables import enumeration
+from glauber_mlm.passages import load_passages
+from glauber_mlm.studies import calibration, starts
 
 ROOT = Path(__file__).parents[1]
 
@@ -161,7 +167,78 @@ def test_names_stems_and_defaults_are_consistent():
 
 
 def test_nearest_is_silent_when_nothing_is_near():
-    assert parameters.nearest("zzz", ["seed"]) == ";"
+    assert nearest("zzz", ["seed"]) == ";"
+
+
+@pytest.mark.parametrize(
+    ("chapter", "mapping", "expected"),
+    [
+        ("theory_checks", {"length": 3}, "'restricted_free' .* at most 3, the length, not 4"),
+        (
+            "theory_checks",
+            {"restricted_free": 5, "restricted_tokens": 6},
+            "'restricted_tokens' .* at most 5, ",
+        ),
+        ("theory_checks", {"restricted_free": 12}, "'restricted_tokens' .* at most 2, .* not 4"),
+        ("mixing_times", {"temperatures": [1.0, 1e400]}, r"'temperatures\[1\]' .* a finite number, not inf"),
+        ("mixing_times", {"temperatures": [1.0, 1e5]}, r"'temperatures\[1\]' .* less than or equal to 4000"),
+        (
+            "mixing_times",
+            {"temperatures": [0, 1.0]},
+            r"'temperatures\[0\]' .* greater than or equal to 0.000001",
+        ),
+        ("mixing_times", {"lengths": [4, 8, 4]}, r"'lengths' .* hold each value once, not \[4, 8, 4\]"),
+        ("mixing_times", {"calibration_lengths": [8, 10**9]}, r"'calibration_lengths\[1\]' .* equal to 1024"),
+        (
+            "mixing_times",
+            {"cap_multiple": 1e308},
+            "'cap_multiple' .* less than or equal to 1000000, not 1e.308",
+        ),
+        ("mixing_times", {"seed": np.bool_(True)}, "'seed' .* a valid integer, not True"),
+        ("rectangle_test", {"more_models": ["a", " "]}, r"'more_models\[1\]' "),
+        ("rectangle_test", {"device": "cuda:٣"}, "'device' .* cpu, cuda or cuda:<index>"),
+        ("semantic_traps", {"exclamation_levels": [3, 3]}, "'exclamation_levels' .* hold each value once"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_a_kernel_starts(chapter, mapping, expected):
+    with pytest.raises(UserError, match=f"^parameter {expected}"):
+        validate(chapter, mapping)
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    found = validate(
+        "mixing_times", {"seed": np.int32(7), "level": np.float64(0.25), "lengths": [np.int64(4), 8]}
+    )
+    assert (found.seed, found.level, found.lengths) == (7, 0.25, [4, 8])
+    assert {type(value) for value in (found.seed, *found.lengths)} == {int} and type(found.level) is float
+
+
+def test_of_a_long_list_one_member_is_named():
+    text = message("mixing_times", lengths=[1] * 500, seed=-1)
+    assert text.count("parameter ") == 2 and "'lengths[0]'" in text and len(text) < 300
+
+
+def test_bounds_are_those_of_what_is_called():
+    assert len(load_passages()) == parameters.PASSAGES
+    assert parameters.LARGEST_CHAIN == enumeration.LARGEST_CHAIN
+    last = parameters.LONGEST_STATE
+    assert len(starts.cell_chains(last, parameters.HOTTEST, 4096)) == 4096
+    assert not set(starts.cell_chains(4, parameters.COLDEST, 1)) & set(starts.cell_chains(4, 0.0, 1))
+    with pytest.raises(UserError, match="temperature is"):
+        starts.cell_chains(last, parameters.HOTTEST + 1, 1)
+    limits = {
+        name: [limit.le for limit in bounds(name)] for name in ("calibration_lengths", "calibration_pairs")
+    }
+    assert limits == {"calibration_lengths": [calibration.LONGEST], "calibration_pairs": [4096]}
+
+
+def bounds(name: str) -> list[Le]:
+    """Upper bounds of a parameter of chapter 3, or of the members of one that is a list."""
+    field = CHAPTERS["mixing_times"].parameters_class.model_fields[name]
+    inner = (
+        get_args(get_args(field.annotation)[0])[1].metadata if get_args(field.annotation) else field.metadata
+    )
+    return [limit for limit in inner if isinstance(limit, Le)]
 
 
 def test_the_root_is_found_from_inside_and_missed_outside(tmp_path, monkeypatch):

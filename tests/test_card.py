@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -182,13 +184,15 @@ def test_a_write_that_fails_leaves_the_adapter_whole(tmp_path: Path, monkeypatch
     folder = tmp_path / "data"
     card.ship(finished(tmp_path / "first", b"old"), HELD_OUT, folder)
 
-    def torn(source: Path, target: Path) -> None:
-        Path(target).write_bytes(b"ne")
-        raise OSError("no space left on device")
+    def torn(path: Path, content: bytes) -> None:
+        path.write_text("ne")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(card.shutil, "copyfile", torn)
-    with pytest.raises(OSError, match="no space"):
-        card.ship(finished(tmp_path / "second", b"new"), HELD_OUT, folder)
+    second = finished(tmp_path / "second", b"new")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", torn)
+        with pytest.raises(UserError, match="cannot write .*data/adapter.safetensors: no space left"):
+            card.ship(second, HELD_OUT, folder)
     assert (folder / "adapter.safetensors").read_bytes() == b"old"
     assert sorted(path.name for path in folder.iterdir()) == [
         "MODEL_CARD.md",

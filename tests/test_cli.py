@@ -7,12 +7,15 @@ import inspect
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
+import papermill
 import pytest
+from small_book import write_book
 
-from glauber_mlm import cli
+from glauber_mlm import cli, models
 from glauber_mlm.book import execute, pairing
 from glauber_mlm.book import site as site_module
 from glauber_mlm.errors import UserError
@@ -118,6 +121,159 @@ def test_an_interruption_ends_with_130_and_says_how_to_go_on(monkeypatch, capsys
 )
 def test_usage_errors_end_with_2(arguments):
     assert call(*arguments) == 2
+
+
+RUN = ("run", "rectangle_test", "-p")
+TRAIN = ("train", "--corpus", "news.zip", "--out", "run")
+REFUSED = [
+    (),
+    ("run",),
+    ("run", "rectangel_test"),
+    ("run", ""),
+    ("run", "rectangle_test.py"),
+    ("run", "../rectangle_test"),
+    ("run", "rectangle_test", "mixing_times"),
+    ("run", "rectangle_test", "--profil", "cpu"),
+    ("run", "rectangle_test", "--profile"),
+    ("run", "rectangle_test", "-p"),
+    ("run", "rectangle_test", "-p", "seed"),
+    *(
+        ("run", "rectangle_test", "--profile", name)
+        for name in ("cpuu", "", "..", "CPU", "cpu/", "a\nb", "\udcff")
+    ),
+    (*RUN, "seed", "7.5"),
+    (*RUN, "seed", "7.0"),
+    (*RUN, "seed", "true"),
+    (*RUN, "seed", "null"),
+    (*RUN, "seed", ""),
+    (*RUN, "seed", "'7'"),
+    (*RUN, "seed", "[7]"),
+    (*RUN, "seed", "{a: 7}"),
+    (*RUN, "seed", "-1"),
+    (*RUN, "seed", "010"),
+    (*RUN, "seed", "1:30"),
+    (*RUN, "seed", "1:30.5"),
+    (*RUN, "seed", "1e99"),
+    (*RUN, "seed", "9223372036854775808"),
+    (*RUN, "seed", ".nan"),
+    (*RUN, "seed", "2020-01-01"),
+    (*RUN, "seed", "2020-99-99"),
+    (*RUN, "seed", "!!python/name:os.system"),
+    (*RUN, "seed", "[" * 5000),
+    (*RUN, "seed", "1", "-p", "seed", "2"),
+    (*RUN, "seed", "1", "-p", "seed=1"),
+    (*RUN, "profile", "x"),
+    (*RUN, "sed", "7"),
+    (*RUN, "Seed", "7"),
+    (*RUN, "", "7"),
+    (*RUN, "=7"),
+    (*RUN, "dtype", "float3"),
+    (*RUN, "attention", "eagr"),
+    (*RUN, "device", "cuda:99"),
+    (*RUN, "device", "gpu"),
+    (*RUN, "model", ""),
+    (*RUN, "more_models", "bert"),
+    (*RUN, "more_models", "[1]"),
+    (*RUN, "output", "news.zip"),
+    (*RUN, "output", "news.zip/below"),
+    (*RUN, "output", "x" * 300),
+    ("run", "mixing_times", "-p", "lengths", "[4, 8.5]"),
+    ("run", "mixing_times", "-p", "lengths", "[[4, 8]]"),
+    ("run", "mixing_times", "-p", "lengths", "[]"),
+    ("run", "mixing_times", "-p", "lengths", "48"),
+    ("run", "mixing_times", "-p", "lengths", "'48'"),
+    ("run", "mixing_times", "-p", "temperatures", "[1.0, .inf]"),
+    ("run", "mixing_times", "-p", "temperatures", "[1.0, true]"),
+    ("run", "mixing_times", "-p", "level", ".nan"),
+    ("book", "--profile", "cpuu"),
+    ("book", "--profile", ""),
+    ("book", "cpu"),
+    ("html", "--profile", "cpu"),
+    ("html",),
+    ("reference", "now"),
+    ("pair", "--chek"),
+    ("pair", "--check=yes"),
+    ("nothing",),
+    ("ruun", "rectangle_test"),
+    ("bench", "--output"),
+    ("bench", "--output", "."),
+    ("bench", "--output", ""),
+    ("bench", "--output", "news.zip/x.json"),
+    ("bench", "--quick", "yes"),
+    *(
+        (*TRAIN, name, value)
+        for name in ("--steps", "--batch", "--rank", "--alpha", "--save-every", "--stop")
+        for value in ("0", "-1", "1.5", "nan", "many", "")
+    ),
+    *((*TRAIN, name, value) for name in ("--length", "--short-length") for value in ("2", "9.5", "inf")),
+    *(
+        (*TRAIN, name, value)
+        for name in ("--short-share", "--rate", "--warmup", "--weight-decay", "--held-out-share")
+        for value in ("nan", "inf", "-inf", "-0.1", "1.1", "much", "true")
+    ),
+    *(
+        (*TRAIN, name, value)
+        for name in ("--mask-first", "--mask-last")
+        for value in ("nan", "0", "-0.1", "1.1")
+    ),
+    *((*TRAIN, "--seed", value) for value in ("-1", "0.5", "9223372036854775808")),
+    (*TRAIN, "--length", "100000"),
+    (*TRAIN, "--rank", "100000"),
+    (*TRAIN, "--length", "16", "--short-length", "17"),
+    (*TRAIN, "--initial", "missing"),
+    (*TRAIN, "--initial", "news.zip"),
+    (*TRAIN, "--initial", "."),
+    (*TRAIN, "--compiled"),
+    ("train", "--corpus", "missing.whl"),
+    ("train", "--corpus", "."),
+    ("train", "--corpus", "_toc.yml"),
+    ("train", "--corpus", ""),
+    ("train", "--corpus", "news.zip", "--out", "_toc.yml"),
+    ("train", "--corpus", "news.zip", "--out", "_toc.yml/run"),
+    ("heldout", "--corpus", "missing.whl"),
+    ("heldout", "--corpus", "."),
+    ("heldout", "--corpus", "_toc.yml"),
+    ("heldout", "news.zip"),
+    ("ship",),
+    ("ship", "missing"),
+    ("ship", "news.zip"),
+    ("ship", ".", "--corpus", "missing.whl"),
+    ("ship", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A repository of stand-in chapters, with a corpus that is an archive and nothing else."""
+    root = write_book(tmp_path_factory.mktemp("clone") / "book")
+    with zipfile.ZipFile(root / "news.zip", "w") as archive:
+        archive.writestr("other.txt", "no news")
+    return root
+
+
+@pytest.mark.parametrize(
+    "arguments", REFUSED, ids=lambda given: " ".join(given)[:80].encode("ascii", "replace").decode()
+)
+def test_bad_input_of_every_kind_is_one_line_before_anything_long(clone, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr(
+        papermill, "execute_notebook", lambda *given, **options: pytest.fail("a kernel started")
+    )
+    monkeypatch.setattr(models, "load", lambda *given, **options: pytest.fail("a model was loaded"))
+    before = sorted(clone.rglob("*"))
+    assert call(*arguments) == 2
+    told = capsys.readouterr()
+    if arguments:  # without a command the help is shown
+        assert told.out == "" and told.err.startswith("glauber-mlm: ") and told.err.count("\n") == 1
+        assert 20 < len(told.err) < 700 and "Traceback" not in told.err
+    else:
+        assert "rectangle_test" not in told.err and "Commands" in told.out + told.err
+    assert sorted(clone.rglob("*")) == before
+
+
+def test_help_is_no_error(capsys):
+    assert call("--help") == 0 and call("run", "--help") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_misspelt_parameter_is_told_fast_and_without_a_kernel(tmp_path):

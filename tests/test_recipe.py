@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import csv
 import json
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import BUILDERS, TEXTS, randomise, wordpiece
+from tiny_corpus import write_news
+from tiny_models import BUILDERS, randomise, wordpiece
 from transformers import BertForMaskedLM
 
 from glauber_mlm import embedded
 from glauber_mlm.errors import UserError
 from glauber_mlm.training import recipe as recipe_module
-from glauber_mlm.training.corpus import TABLE_IN_ARCHIVE, Packs, load_packs
+from glauber_mlm.training.corpus import Packs, load_packs
 from glauber_mlm.training.heldout import SITES_PER_PACK, held_out_loss
 from glauber_mlm.training.recipe import Recipe, adapted_model, batches, rate_at, single_mask_loss, train
 
@@ -216,16 +215,7 @@ def test_the_loss_is_that_of_one_masked_token():
 
 @pytest.fixture(scope="module")
 def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "news.zip"
-    known = [word for text in TEXTS for word in text.split()]
-    table = tmp_path_factory.mktemp("table") / "table.csv"
-    with table.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["title", "text"])
-        writer.writerows(("", " ".join(philox(2, number).choice(known, size=90))) for number in range(12))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(table, TABLE_IN_ARCHIVE)
-    return path
+    return write_news(tmp_path_factory.mktemp("corpus") / "news.zip")
 
 
 def run(folder: Path, news: Path, recipe: Recipe = SMALL, base: BertForMaskedLM | None = None) -> Path:
@@ -310,7 +300,7 @@ def test_a_folder_of_another_recipe_is_refused(news: Path, finished: Run):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"batch": 600}, "packs to train on and .* held out; at least 602 and 1 are needed"),
+        ({"batch": 600}, "packs to train on and .* held out; at least 602 and 2 are needed"),
         ({"held_out_share": 0.0}, "and 0 held out"),
         ({"short_length": 17}, "short packs of 17 tokens are longer than packs of 16"),
     ],

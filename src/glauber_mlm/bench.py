@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +24,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from glauber_mlm import models
-from glauber_mlm.atomic import write_json
+from glauber_mlm import checks, models
+from glauber_mlm.atomic import output_file, write_json
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.conditionals.stubs import Counting, PlantedMargins
@@ -155,9 +156,10 @@ def public_loop_step(
 
 def windows(conditionals: MaskedLanguageModel, count: int) -> Tensor:
     """`count` evenly spaced windows of n tokens of the passages, written one after another: int64, shape (count, n)."""
-    tokens = torch.cat(
-        [torch.as_tensor(conditionals.encode(passage.text), dtype=torch.int64) for passage in load_passages()]
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # words that another model than the embedded one never samples
+        coded = [conditionals.encode(passage.text, unknown="drop") for passage in load_passages()]
+    tokens = torch.cat([torch.as_tensor(tokens, dtype=torch.int64) for tokens in coded])
     stride = (len(tokens) - conditionals.length) // max(count - 1, 1)
     return tokens.unfold(0, conditionals.length, stride)[:count].contiguous()
 
@@ -365,7 +367,13 @@ def run_bench(output: Path, quick: bool = False) -> dict[str, float]:
     -------
     dict
         Name to median.
+
+    Raises
+    ------
+    UserError
+        If `output` cannot be written, before anything is measured.
     """
+    output, quick = output_file("output", output), checks.flag("quick", quick)
     repeats = 1 if quick else REPEATS
     sizes = [(16, 4)] if quick else [(16, 16), (16, 256), (64, 16), (64, 256)]
     medians: dict[str, float] = {}

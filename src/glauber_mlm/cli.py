@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from glauber_mlm import checks
+from glauber_mlm.atomic import refusal
 from glauber_mlm.errors import UserError
 
 app = typer.Typer(
@@ -25,10 +28,25 @@ Profile = Annotated[
 ]
 
 
+UsageError = typer.BadParameter.__base__  # of the command-line library that typer brings or uses
+
+
 class _Values(yaml.SafeLoader):
-    """YAML in which `1e-3` is a number, as it is in Python, and not a word."""
+    """YAML in which `1e-3` is a number, as it is in Python, and not a word; 010 and 1:30, which are 8 and 90, are refused."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        if _OTHER_BASE.fullmatch(node.value):
+            raise UserError(
+                f"the value {node.value} is a number in base 8 or 60 to YAML; write it in base 10, or in quotes if "
+                "it is a word"
+            )
+        kind = node.tag.rpartition(":")[2]
+        return self.construct_yaml_int(node) if kind == "int" else self.construct_yaml_float(node)
 
 
+_OTHER_BASE = re.compile(r"[-+]?0[0-9_]+|.*:.*")
+for _kind in ("int", "float"):
+    _Values.add_constructor(f"tag:yaml.org,2002:{_kind}", _Values.construct_number)
 _Values.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
@@ -38,9 +56,11 @@ def read_value(text: str) -> Any:
     """Read a parameter's value as YAML: numbers, true, false, null, [lists], words; quotes make a word of anything."""
     try:
         return yaml.load(text, Loader=_Values) if text else ""
-    except yaml.YAMLError:
+    except UserError:
+        raise
+    except (ValueError, RecursionError, yaml.YAMLError):
         raise UserError(
-            f"the value {text!r} is not a YAML scalar or list; quote it, or write lists as [8, 16]"
+            f"the value {checks.shown(text)} is not a YAML scalar or list; quote it, or write lists as [8, 16]"
         ) from None
 
 
@@ -67,15 +87,22 @@ def run(
     profile: Profile = "cpu",
 ) -> None:
     """Execute one chapter into _build/<profile>/."""
-    overrides = {}
-    for pair in parameter or []:
-        name, separator, value = pair.partition("=")
-        if not separator:
-            raise UserError(f"-p {name} has no value; write -p NAME VALUE")
-        overrides[name] = read_value(value)
+    overrides = _overrides(parameter or [])
     from glauber_mlm.book.execute import run_chapter
 
     print(_shown(run_chapter(chapter, profile, overrides)))
+
+
+def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise UserError(f"-p {name} has no value; write -p NAME VALUE")
+        if name in found:
+            raise UserError(f"-p {name} is given twice; give each parameter once")
+        found[name] = read_value(value)
+    return found
 
 
 @app.command()
@@ -148,9 +175,9 @@ def train(
     ] = 0.12,
     rank: Annotated[int, typer.Option(min=1, help="Rank of the adapter.")] = 96,
     alpha: Annotated[int, typer.Option(min=1, help="Scale of the adapter, times its rank.")] = 192,
-    rate: Annotated[float, typer.Option(min=0, help="Peak learning rate.")] = 2e-3,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="Peak learning rate.")] = 2e-3,
     warmup: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that warm up.")] = 0.03,
-    weight_decay: Annotated[float, typer.Option(min=0, help="On the adapter's matrices.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(min=0, max=1, help="On the adapter's matrices.")] = 0.01,
     held_out_share: Annotated[float, typer.Option(min=0, max=1, help="Share of articles held out.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     compile_encoder: Annotated[
@@ -167,17 +194,17 @@ def train(
     from dataclasses import fields
 
     from glauber_mlm.embedded import tokenizer, untrained_model
-    from glauber_mlm.training.recipe import Recipe
-    from glauber_mlm.training.recipe import train as train_adapter
+    from glauber_mlm.training import recipe as training
 
-    recipe = Recipe(**{field.name: options[field.name] for field in fields(Recipe)})
-    out.mkdir(parents=True, exist_ok=True)
+    recipe = training.Recipe(**{field.name: options[field.name] for field in fields(training.Recipe)})
+    training.check_folders(out, recipe, initial)
+    source = _corpus(corpus)
     print(
         _shown(
-            train_adapter(
+            training.train(
                 untrained_model(),
                 tokenizer(),
-                _corpus(corpus),
+                source,
                 out,
                 recipe,
                 compile_encoder,
@@ -265,16 +292,49 @@ def _shown(path: Path) -> str:
 
 def _guarded(call: Callable[[], Any]) -> int:
     try:
-        call()
+        status = call()
+        _flush()
     except UserError as error:
-        print(f"glauber-mlm: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+        return _refused(str(error))
+    except UsageError as error:
+        return _misused(error)
+    except OSError as error:
+        told = refusal(error, error.filename)
+        if told is None:
+            raise
+        return _refused(str(told))
+    except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return _interrupted() if status == 130 else status
-    return 0
+    return _interrupted() if status == 130 else int(status or 0)
+
+
+def _flush() -> None:
+    """Write what was printed now, where a full disk can still be told, and not when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        told = refusal(error, "the standard output")
+        if told is None:
+            raise
+        sys.stdout = open(os.devnull, "w")
+        raise told from error
+
+
+def _refused(message: str) -> int:
+    print(f"glauber-mlm: {message}", file=sys.stderr)
+    return 2
+
+
+def _misused(error: Any) -> int:
+    """One line for a bad option; the help where no command was given, which is what was asked for."""
+    command = error.ctx.command_path if error.ctx else "glauber-mlm"
+    message = error.format_message()
+    if "Usage:" in message or not message:
+        error.show()
+        return error.exit_code
+    return _refused(f"{' '.join(message.split()).rstrip('.')}; see `{command} --help`")
 
 
 def _interrupted() -> int:
@@ -288,4 +348,4 @@ def _interrupted() -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: bad input ends with one line and status 2, an interruption with status 130."""
     given = join_pairs(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_guarded(lambda: app(args=given, prog_name="glauber-mlm")))
+    sys.exit(_guarded(lambda: app(args=given, prog_name="glauber-mlm", standalone_mode=False)))

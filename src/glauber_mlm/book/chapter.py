@@ -15,8 +15,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from glauber_mlm import __version__
-from glauber_mlm.atomic import write_json
+from glauber_mlm import __version__, checks
+from glauber_mlm.atomic import output_folder, write_json, writing
 from glauber_mlm.book.layout import build_folder, find_repository_root
 from glauber_mlm.book.ledger import Ledger
 from glauber_mlm.book.parameters import ChapterParameters, chapter_spec, validate
@@ -65,7 +65,8 @@ class Chapter:
         self.ledger = Ledger(output, name, parameters)
         self.cells = CellStore(output / "cells")
         self._headlines: dict[str, Any] = {}
-        self.results.mkdir(parents=True, exist_ok=True)
+        with writing(self.results):
+            self.results.mkdir(parents=True, exist_ok=True)
         self.ledger.clear()
 
     def headline(self, name: str, value: Any) -> None:
@@ -77,12 +78,20 @@ class Chapter:
             Given once.
         value : number, str, list, dict or numpy array
             See `glauber_mlm.runs.cells` for its form in the file.
+
+        Raises
+        ------
+        UserError
+            If the name was given before or is none, or the value has no form in the file.
         """
-        if name in self._headlines:
+        if checks.word("name", name) in self._headlines:
             raise UserError(
                 f"the headline {name!r} of chapter {self.name} was given before; each has one value"
             )
-        self._headlines[name] = encode(value)
+        try:
+            self._headlines[name] = encode(value)
+        except TypeError as error:
+            raise UserError(f"the headline {name!r} of chapter {self.name}: {error}") from error
 
     def finish(self) -> None:
         """Write `<output>/<name>.json`: parameters, headline numbers, versions. Nothing in it tells the time or the machine's folders."""
@@ -111,8 +120,9 @@ def open_chapter(name: str, namespace: MutableMapping[str, Any]) -> Chapter:
     Raises
     ------
     UserError
-        One line that names every unknown or bad parameter.
+        One line that names every unknown or bad parameter, or the output folder if it cannot be written.
     """
+    checks.an_instance(MutableMapping)("namespace", namespace)
     try:
         spec = chapter_spec(name)
         names = spec.parameters_class.model_fields if namespace.get(_OPENED) else _public_names(namespace)
@@ -120,7 +130,7 @@ def open_chapter(name: str, namespace: MutableMapping[str, Any]) -> Chapter:
     except UserError as error:
         raise UserError(str(error)) from None
     namespace[_OPENED] = True
-    return Chapter(spec.name, parameters, results_folder(parameters.output))
+    return Chapter(spec.name, parameters, output_folder("output", results_folder(parameters.output)))
 
 
 def results_folder(output: str, start: Path | None = None) -> Path:

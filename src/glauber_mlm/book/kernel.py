@@ -10,6 +10,8 @@ from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 
+from glauber_mlm.atomic import writing
+
 
 class OwnKernelManager(AsyncKernelManager):
     """Starts `sys.executable`; made for one run by `own_kernel_manager`, because nbclient makes the instance itself.
@@ -43,5 +45,6 @@ class OwnKernelManager(AsyncKernelManager):
 
 def own_kernel_manager(log: Path) -> type[OwnKernelManager]:
     """A kernel manager class for one run, with its log."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
     return type("OwnKernelManager", (OwnKernelManager,), {"error_log": log, "stopped": False})

@@ -5,17 +5,20 @@ Tracked files are `_config.yml`, `_toc.yml` and `book/`. Everything that a run w
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from glauber_mlm import checks
 from glauber_mlm.errors import UserError
 
 MARK = "_toc.yml"
 REFERENCE = "reference"  # the build folder of `glauber-mlm html`; no profile may have this name
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def find_repository_root(start: Path | None = None) -> Path | None:
     """The nearest folder at or above `start` (default: the working directory) that holds `_toc.yml`, or None."""
-    start = Path.cwd() if start is None else Path(start).resolve()
+    start = Path.cwd() if start is None else checks.path("start", start).resolve()
     return next((folder for folder in (start, *start.parents) if (folder / MARK).is_file()), None)
 
 
@@ -41,7 +44,17 @@ def script_path(root: Path, stem: str) -> Path:
 
 
 def build_folder(root: Path, profile: str) -> Path:
-    """The folder that a run under `profile` writes to, and nothing else does."""
+    """The folder that a run under `profile` writes to, and nothing else does.
+
+    Raises
+    ------
+    UserError
+        If `profile` is no name: with a slash in it, it would be a folder elsewhere.
+    """
+    if not isinstance(profile, str) or not _NAME.fullmatch(profile):
+        raise UserError(
+            f"unknown profile {checks.shown(profile)}; give the name of a profile: letters, digits, _ and - only"
+        )
     return root / "_build" / profile
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from glauber_mlm import __version__
-from glauber_mlm.atomic import write_json
+from glauber_mlm import __version__, checks
+from glauber_mlm.atomic import write_json, writing
 from glauber_mlm.book.claims import CLAIMS, Claim, Verdict
-from glauber_mlm.book.parameters import ChapterParameters
+from glauber_mlm.book.parameters import ChapterParameters, chapter_spec
 from glauber_mlm.errors import UserError
 
 COLUMNS = ("claim", "statement", "paper", "ours", "interval", "note", "model", "profile", "rule", "verdict")
@@ -32,11 +32,20 @@ class Ledger:
         Only the claims of this chapter can be recorded.
     parameters : ChapterParameters
         Model, revision, dtype, profile and seed are recorded with every claim.
+
+    Raises
+    ------
+    UserError
+        If there is no such chapter, `results` is no path, or `parameters` are none.
     """
 
     def __init__(self, results: Path, chapter: str, parameters: ChapterParameters) -> None:
-        self.results = Path(results)
-        self.chapter = chapter
+        if not isinstance(parameters, ChapterParameters):
+            raise UserError(
+                f"parameters is {checks.shown(parameters)}; give what `glauber_mlm.book.parameters.validate` returns"
+            )
+        self.results = checks.path("results", results)
+        self.chapter = chapter_spec(chapter).name
         self.parameters = parameters
 
     def record(
@@ -60,17 +69,25 @@ class Ledger:
         Raises
         ------
         UserError
-            If the claim is unknown or of another chapter, or does not take that verdict.
+            If the claim is unknown or of another chapter, or does not take that verdict, or another argument is no
+            text.
         """
-        declared = CLAIMS.get(claim)
-        if declared is None:
-            raise UserError(f"unknown claim {claim!r}; claims: {', '.join(CLAIMS)}")
+        if not isinstance(claim, str) or claim not in CLAIMS:
+            raise UserError(f"unknown claim {checks.shown(claim)}; claims: {', '.join(CLAIMS)}")
+        declared = CLAIMS[claim]
         if declared.chapter != self.chapter:
             raise UserError(f"claim {claim} is recorded by chapter {declared.chapter}, not by {self.chapter}")
         if verdict not in declared.verdicts:
+            found = str(verdict) if isinstance(verdict, str) else verdict
             raise UserError(
-                f"claim {claim} ({declared.kind}) does not take the verdict {str(verdict)!r}; it takes: {', '.join(declared.verdicts)}"
+                f"claim {claim} ({declared.kind}) does not take the verdict {checks.shown(found)}; it takes: "
+                f"{', '.join(declared.verdicts)}"
             )
+        checks.word("ours", ours)
+        if interval is not None:
+            checks.word("interval", interval)
+        if not isinstance(note, str):
+            raise UserError(f"note is {checks.shown(note)}; give one sentence, or nothing")
         shared = self.parameters.model_dump(include={"model", "revision", "dtype", "profile", "seed"})
         shared["profile"] += f" ({', '.join(changed)} changed)" if (changed := self._changed()) else ""
         finding = {
@@ -100,7 +117,9 @@ class Ledger:
         """Forget what an earlier run of this chapter recorded here, so that nothing stale is shown as new."""
         for claim in CLAIMS.values():
             if claim.chapter == self.chapter:
-                _path(self.results, claim.id).unlink(missing_ok=True)
+                path = _path(self.results, claim.id)
+                with writing(path):
+                    path.unlink(missing_ok=True)
 
     def frame(self) -> pd.DataFrame:
         """All claims of the run so far; see `read_ledger`."""
@@ -125,8 +144,9 @@ def read_ledger(results: Path) -> pd.DataFrame:
     UserError
         If a file of the ledger cannot be read or holds a verdict that its claim does not take.
     """
+    folder = checks.path("results", results)
     return pd.DataFrame(
-        [_row(claim, _path(Path(results), claim.id)) for claim in CLAIMS.values()],
+        [_row(claim, _path(folder, claim.id)) for claim in CLAIMS.values()],
         columns=list(COLUMNS),
         dtype=object,
     )
@@ -134,6 +154,12 @@ def read_ledger(results: Path) -> pd.DataFrame:
 
 def _path(results: Path, claim: str) -> Path:
     return results / "ledger" / f"{claim}.json"
+
+
+def _text(value: str | None) -> str:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{checks.shown(value)} is no text")
+    return value or ""
 
 
 def _row(claim: Claim, path: Path) -> dict[str, str]:
@@ -149,12 +175,13 @@ def _row(claim: Claim, path: Path) -> dict[str, str]:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             row |= {
-                name: found[name] or "" for name in ("ours", "interval", "note", "model", "profile", "rule")
+                name: _text(found[name]) for name in ("ours", "interval", "note", "model", "profile", "rule")
             }
             row["verdict"] = str(Verdict(found["verdict"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{path} is not a record of claim {claim.id} ({error}); remove it and run chapter {claim.chapter} again"
+                f"{path} is not a record of claim {claim.id} ({type(error).__name__}: {error}); remove it and run "
+                f"chapter {claim.chapter} again"
             ) from error
         if row["verdict"] not in claim.verdicts:
             verdict = row["verdict"]

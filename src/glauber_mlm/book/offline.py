@@ -6,6 +6,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+from glauber_mlm import checks
+from glauber_mlm.errors import UserError
+
 _FETCHED_LINKS = {
     "stylesheet",
     "preload",
@@ -59,7 +62,15 @@ def outside_resources(site: Path) -> list[str]:
     -------
     list of str
         `page: address`, sorted. What a script decides to fetch later is not seen.
+
+    Raises
+    ------
+    UserError
+        If `site` is no folder: nothing would be found in it.
     """
+    site = checks.path("site", site)
+    if not site.is_dir():
+        raise UserError(f"site {site} is no folder; build it with `glauber-mlm html`")
     asked = set()
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         text = path.read_text(encoding="utf-8")

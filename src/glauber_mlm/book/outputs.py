@@ -8,13 +8,48 @@ text happened to be cut into messages.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import nbformat
 from nbformat import NotebookNode
+
+from glauber_mlm.errors import UserError
 
 INJECTED_TAG = "injected-parameters"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")
+
+
+def read_notebook(path: Path, remedy: str) -> NotebookNode:
+    """Read a notebook.
+
+    Parameters
+    ----------
+    path : Path
+    remedy : str
+        What to do if it is damaged.
+
+    Raises
+    ------
+    UserError
+        If the file is missing, torn, of another kind, or not as notebooks of version 4 are.
+    """
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        nbformat.ValidationError,
+    ) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise UserError(f"{path} is not a notebook ({reason:.200}); {remedy}") from error
+    return notebook
 
 
 def _steady(text: str) -> str:

@@ -15,11 +15,12 @@ from typing import Any
 
 import jupytext
 import nbformat
+import yaml
 from nbformat import NotebookNode
 
-from glauber_mlm import __version__
+from glauber_mlm import __version__, checks
 from glauber_mlm.atomic import write_text
-from glauber_mlm.book.outputs import clean_outputs, errors, is_injected
+from glauber_mlm.book.outputs import clean_outputs, errors, is_injected, read_notebook
 from glauber_mlm.errors import UserError
 
 STORED = "glauber_mlm"  # key of the twin's metadata
@@ -28,7 +29,7 @@ _KEPT_METADATA = ("jupytext", "kernelspec")
 
 def twin_path(script: Path) -> Path:
     """The notebook that is paired with a script."""
-    return script.with_suffix(".ipynb")
+    return checks.path("script", script).with_suffix(".ipynb")
 
 
 def read_script(script: Path) -> NotebookNode:
@@ -37,14 +38,19 @@ def read_script(script: Path) -> NotebookNode:
     Raises
     ------
     UserError
-        If the file is missing or its header does not pair it.
+        If the file is missing or no text, or its header does not pair it.
     """
+    script = checks.path("script", script)
     try:
         notebook = jupytext.reads(script.read_text(encoding="utf-8"), fmt="py:percent")
     except FileNotFoundError:
-        raise UserError(f"{script} is missing") from None
+        raise UserError(f"{script} is missing; bring it back from the repository") from None
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise UserError(f"{script} cannot be read as a py:percent script ({error}); mend it") from error
     header = notebook.metadata.get("jupytext", {})
-    if header.get("formats") != "ipynb,py:percent" or "kernelspec" not in notebook.metadata:
+    if header.get("formats") != "ipynb,py:percent" or not isinstance(
+        notebook.metadata.get("kernelspec"), dict
+    ):
         raise UserError(f"{script} has no jupytext header with a kernelspec and `formats: ipynb,py:percent`")
     header.pop("text_representation", None)
     notebook.metadata = NotebookNode({key: notebook.metadata[key] for key in _KEPT_METADATA})
@@ -75,7 +81,7 @@ def refresh(script: Path) -> bool:
     """
     notebook = read_script(script)
     twin = _read_twin(twin_path(script))
-    stored = twin.metadata.get(STORED) if twin else None
+    stored = _stored(twin) if twin else None
     if stored and stored.get("source") == source_hash(notebook):
         _take_outputs(notebook, twin.cells, stored)
     return _write_if_changed(twin_path(script), notebook)
@@ -101,7 +107,9 @@ def store_outputs(script: Path, executed: Path, profile: str) -> bool:
     UserError
         If the executed notebook is of another version of the script or holds an error.
     """
-    notebook, ran = read_script(script), nbformat.read(executed, as_version=4)
+    checks.word("profile", profile)
+    notebook = read_script(script)
+    ran = read_notebook(checks.path("executed", executed), "run the chapter again")
     cells = [cell for cell in ran.cells if not is_injected(cell)]
     if [(cell.cell_type, cell.source) for cell in cells] != [
         (cell.cell_type, cell.source) for cell in notebook.cells
@@ -151,8 +159,14 @@ def _cell_differences(notebook: NotebookNode, twin: NotebookNode) -> Iterable[st
                 yield f"cell {number} has another {part.replace('cell_', '')} than the script"
 
 
-def _staleness(notebook: NotebookNode, twin: NotebookNode) -> str:
+def _stored(twin: NotebookNode) -> NotebookNode | None:
+    """Where the outputs of a twin come from; None if it does not say so."""
     stored = twin.metadata.get(STORED)
+    return stored if isinstance(stored, dict) else None
+
+
+def _staleness(notebook: NotebookNode, twin: NotebookNode) -> str:
+    stored = _stored(twin)
     if not stored or not any(cell.get("outputs") for cell in twin.cells):
         return "no outputs are stored"
     if stored.get("source") != source_hash(notebook):
@@ -175,12 +189,7 @@ def _take_outputs(notebook: NotebookNode, cells: list[NotebookNode], stored: dic
 def _read_twin(path: Path) -> NotebookNode | None:
     if not path.exists():
         return None
-    try:
-        return nbformat.read(path, as_version=4)
-    except (ValueError, AttributeError, KeyError) as error:
-        raise UserError(
-            f"{path} is not a notebook ({error}); remove it and run `glauber-mlm pair`"
-        ) from error
+    return read_notebook(path, "remove it and run `glauber-mlm pair`")
 
 
 def _rendered(notebook: NotebookNode) -> str:

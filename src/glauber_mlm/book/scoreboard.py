@@ -7,6 +7,8 @@ from html import escape
 import pandas as pd
 
 from glauber_mlm.book.claims import Verdict
+from glauber_mlm.book.ledger import COLUMNS
+from glauber_mlm.errors import UserError
 
 # Dark text on a pale ground, readable in a light and in a dark theme.
 _COLOURS: dict[str, tuple[str, str]] = {
@@ -30,9 +32,16 @@ class ScoreboardTable:
     ----------
     frame : DataFrame
         As `glauber_mlm.book.ledger.read_ledger` gives it; rows keep its order.
+
+    Raises
+    ------
+    UserError
+        If it is no such table.
     """
 
     def __init__(self, frame: pd.DataFrame) -> None:
+        if not isinstance(frame, pd.DataFrame) or not set(COLUMNS) <= set(frame.columns):
+            raise UserError(f"frame is {type(frame).__name__}; give the table that `read_ledger` returns")
         self.frame = frame
 
     def _repr_html_(self) -> str:

@@ -17,10 +17,11 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from glauber_mlm.atomic import write_text
+from glauber_mlm import checks
+from glauber_mlm.atomic import output_folder, write_text, writing
 from glauber_mlm.book.layout import REFERENCE, build_folder, executed_path, repository_root, script_path
 from glauber_mlm.book.offline import outside_resources
-from glauber_mlm.book.outputs import clean_outputs, errors, is_injected
+from glauber_mlm.book.outputs import clean_outputs, errors, is_injected, read_notebook
 from glauber_mlm.book.pairing import STORED, twin_path
 from glauber_mlm.book.parameters import CHAPTERS
 from glauber_mlm.book.status import status_page
@@ -28,6 +29,7 @@ from glauber_mlm.errors import UserError
 
 _MATHJAX_PARTS = ("tex-mml-chtml.js", "input/tex/extensions", "output/chtml/fonts/woff-v2", "a11y", "sre")
 _JUPYTER_BOOK = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+_REMAKE = "remove it and run `make reference`"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -44,7 +46,7 @@ def build_site(profile: str, *, root: Path | None = None) -> Path:
     UserError
         If a chapter was not executed or failed, or if the build warns.
     """
-    root = repository_root() if root is None else root
+    root = repository_root() if root is None else checks.path("root", root)
     folder = build_folder(root, profile)
     notebooks = {spec.stem: executed_path(folder, spec.stem) for spec in CHAPTERS.values()}
     for spec in CHAPTERS.values():
@@ -68,12 +70,12 @@ def render_reference(*, root: Path | None = None) -> Path:
     UserError
         If a twin is missing or holds no outputs, or if the build warns.
     """
-    root = repository_root() if root is None else root
+    root = repository_root() if root is None else checks.path("root", root)
     notebooks = {spec.stem: twin_path(script_path(root, spec.stem)) for spec in CHAPTERS.values()}
-    stored: dict[str, str] = {}
+    stored: dict[str, str] | None = None
     for path in notebooks.values():
-        stored = nbformat.read(path, as_version=4).metadata.get(STORED, {}) if path.exists() else {}
-        if not stored:
+        stored = read_notebook(path, _REMAKE).metadata.get(STORED) if path.exists() else None
+        if not isinstance(stored, dict) or not {"profile", "engine"} <= stored.keys():
             raise UserError(f"{path} holds no outputs; run `make reference`")
     folder = build_folder(root, REFERENCE)
     return build(root, folder, notebooks, status_page(stored["profile"], folder, engine=stored["engine"]))
@@ -89,10 +91,12 @@ def build(root: Path, folder: Path, notebooks: Mapping[str, Path], status: str) 
     status : str
         Markdown of the status page.
     """
-    source, work, site = folder / "source", folder / "jupyter-book", folder / "site"
-    for old in (source, work, site):
-        shutil.rmtree(old, ignore_errors=True)
-    _stage(root, source, notebooks, status)
+    source, work, site = places = _places(folder)
+    check_site(root, folder)
+    with writing(folder):
+        for old in places:
+            shutil.rmtree(old, ignore_errors=True)
+        _stage(root, source, notebooks, status)
     log = folder / "logs" / "site.log"
     command = [*_JUPYTER_BOOK, "build", "-n", "-W", "--keep-going", "--path-output", str(work), str(source)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -111,22 +115,45 @@ def build(root: Path, folder: Path, notebooks: Mapping[str, Path], status: str) 
         raise UserError(
             f"the site asks other hosts for {len(asked)} resources, first {asked[0]}; every resource must be in the site"
         )
-    built.rename(site)
+    with writing(site):
+        built.rename(site)
     return site / "index.html"
+
+
+def check_site(root: Path, folder: Path) -> None:
+    """Look at what a build needs before anything runs for it: its sources, MathJax and a place for it.
+
+    Raises
+    ------
+    UserError
+        Naming what is missing, or the place that cannot be written.
+    """
+    missing = [path for path in _needed(root) if not path.is_file()]
+    if missing:
+        raise UserError(
+            f"{missing[0]} is missing, and the site is made from it; bring it back from the repository"
+        )
+    _mathjax()
+    for place in (*_places(folder), folder / "logs"):
+        output_folder("the site's folder", place)
+
+
+def _needed(root: Path) -> list[Path]:
+    return [root / "_config.yml", root / "_toc.yml", root / "book" / "references.bib"]
+
+
+def _places(folder: Path) -> tuple[Path, Path, Path]:
+    """Where a build stages its sources, where Jupyter Book works, and where the site ends."""
+    return folder / "source", folder / "jupyter-book", folder / "site"
 
 
 def _stage(root: Path, source: Path, notebooks: Mapping[str, Path], status: str) -> None:
     """Collect what the site is made of: configuration, prose, style sheets, executed notebooks and MathJax; no scripts."""
     (source / "book").mkdir(parents=True)
-    for path in [
-        root / "_config.yml",
-        root / "_toc.yml",
-        *sorted((root / "book").glob("*.md")),
-        root / "book" / "references.bib",
-    ]:
+    for path in [*_needed(root), *sorted((root / "book").glob("*.md"))]:
         shutil.copy(path, source / path.relative_to(root))
     for stem, path in notebooks.items():
-        page = _page(nbformat.read(path, as_version=4))
+        page = _page(read_notebook(path, "run the chapter again"))
         for number, error in errors(page):
             raise UserError(
                 f"{path} failed in cell {number} ({error}); a page with a failed cell is not published"
@@ -156,13 +183,18 @@ def _page(notebook: NotebookNode) -> NotebookNode:
 
 
 def _copy_mathjax(target: Path) -> None:
+    origin = _mathjax()
+    for part in _MATHJAX_PARTS:
+        copy = shutil.copytree if (origin / part).is_dir() else shutil.copy
+        (target / part).parent.mkdir(parents=True, exist_ok=True)
+        copy(origin / part, target / part)
+
+
+def _mathjax() -> Path:
+    """Where the installed MathJax lies."""
     spec = importlib.util.find_spec("mathjax")
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
             "the package django-static-mathjax is not installed; `make setup` installs everything"
         )
-    origin = Path(next(iter(spec.submodule_search_locations))) / "static" / "mathjax" / "es5"
-    for part in _MATHJAX_PARTS:
-        copy = shutil.copytree if (origin / part).is_dir() else shutil.copy
-        (target / part).parent.mkdir(parents=True, exist_ok=True)
-        copy(origin / part, target / part)
+    return Path(next(iter(spec.submodule_search_locations))) / "static" / "mathjax" / "es5"

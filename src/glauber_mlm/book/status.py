@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glauber_mlm import __version__
+from glauber_mlm import __version__, checks
 from glauber_mlm.book.chapter import versions
 from glauber_mlm.book.parameters import CHAPTERS
 from glauber_mlm.book.times import format_seconds, read_times
@@ -21,7 +21,13 @@ def status_page(profile: str, folder: Path, *, engine: str = __version__) -> str
         Build folder; its `times.json` gives the run times if the chapters ran there.
     engine : str
         Version of this package that made the outputs.
+
+    Raises
+    ------
+    UserError
+        If `profile` or `engine` is no text, or the run times cannot be read.
     """
+    checks.word("profile", profile), checks.word("engine", engine)
     times = read_times(folder)
     lines = [
         "# Status",

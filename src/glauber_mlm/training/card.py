@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from glauber_mlm.atomic import replacing, write_json, write_text
+from glauber_mlm import checks
+from glauber_mlm.atomic import output_file, write_bytes, write_json, write_text
 from glauber_mlm.errors import UserError
+from glauber_mlm.training.recipe import check_record, read_training
 
+_SHIPPED = ("adapter.safetensors", "model_card.json", "MODEL_CARD.md")
 LARGEST_ADAPTER = 10 * 10**6  # bytes
 
 
@@ -21,12 +24,40 @@ def data_folder() -> Path:
 
 
 def card_numbers() -> dict[str, Any]:
-    """The numbers of the shipped card: held-out loss, recipe, training figures."""
-    return json.loads((data_folder() / "model_card.json").read_text(encoding="utf-8"))
+    """The numbers of the shipped card: held-out loss, recipe, training figures.
+
+    Raises
+    ------
+    UserError
+        If the card is damaged.
+    """
+    path = data_folder() / "model_card.json"
+    try:
+        numbers = json.loads(path.read_text(encoding="utf-8"))
+        _check_held_out(numbers["held_out"])
+        check_record(numbers["training"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no model card ({error}); install the package again") from error
+    return numbers
 
 
-def finished_training(run: Path) -> dict[str, Any]:
-    """What `training.json` says of a run whose adapter may be shipped; see `ship`."""
+def _check_held_out(held_out: Any) -> None:
+    """Refuse what is not of the form that `held_out_loss` returns."""
+    names = ("nats", "standard_error", "packs", "sites", "articles")
+    if not isinstance(held_out, Mapping) or not set(names) <= held_out.keys():
+        raise UserError(f"held_out is {checks.shown(held_out)}; give what `held_out_loss` returns")
+    for name in names[:2]:
+        checks.number(f"held_out[{name!r}]", held_out[name], 0)
+    for name in names[2:]:
+        checks.whole(f"held_out[{name!r}]", held_out[name], 0)
+
+
+def finished_training(run: Path, folder: Path | None = None) -> dict[str, Any]:
+    """What `training.json` says of a run whose adapter may be shipped, to a folder that takes it; see `ship`."""
+    run = checks.path("run", run)
+    folder = data_folder() if folder is None else checks.path("folder", folder)
+    for name in _SHIPPED:
+        output_file("the card's", folder / name)
     if not (run / "training.json").exists() or not (run / "adapter.safetensors").exists():
         raise UserError(f"{run} holds no finished training run; call 'glauber-mlm train' until it ends")
     size = (run / "adapter.safetensors").stat().st_size
@@ -34,7 +65,7 @@ def finished_training(run: Path) -> dict[str, Any]:
         raise UserError(
             f"the adapter has {size / 1e6:.1f} MB; at most {LARGEST_ADAPTER / 1e6:.0f} MB are shipped: choose a lower rank"
         )
-    return json.loads((run / "training.json").read_text(encoding="utf-8"))
+    return read_training(run)
 
 
 def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Path:
@@ -56,13 +87,14 @@ def ship(run: Path, held_out: dict[str, Any], folder: Path | None = None) -> Pat
     Raises
     ------
     UserError
-        If the run is not finished or its adapter is larger than 10 MB.
+        If the run is not finished or damaged, its adapter is larger than 10 MB, `held_out` is no held-out loss, or
+        `folder` cannot be written.
     """
-    folder = folder or data_folder()
-    training = finished_training(run)
-    with replacing(folder / "adapter.safetensors") as temporary:
-        shutil.copyfile(run / "adapter.safetensors", temporary)
-    adapter = (folder / "adapter.safetensors").read_bytes()
+    _check_held_out(held_out)
+    training = finished_training(run, folder)
+    run, folder = Path(run), data_folder() if folder is None else Path(folder)
+    adapter = (run / "adapter.safetensors").read_bytes()
+    write_bytes(folder / "adapter.safetensors", adapter)
     numbers = {
         "held_out": held_out,
         "training": training,

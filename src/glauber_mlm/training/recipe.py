@@ -6,10 +6,12 @@ parameters, optimizer moments and the step. A second call of an interrupted run 
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,28 @@ from typing import Any
 import numpy as np
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from tqdm.auto import tqdm
 from transformers import BertForMaskedLM, PreTrainedTokenizerBase
 
-from glauber_mlm.atomic import replacing, write_json
+from glauber_mlm import checks
+from glauber_mlm.atomic import output_file, output_folder, write_bytes, write_json
 from glauber_mlm.errors import UserError
-from glauber_mlm.training.corpus import Packs, load_packs
+from glauber_mlm.training.corpus import Packs, corpus_file, load_packs
 
+LARGEST = 2**31 - 1
+LEAST_HELD_OUT = 2  # packs: of one alone the loss has no standard error
+_COUNTS = (
+    "training_articles",
+    "training_tokens",
+    "held_out_articles",
+    "held_out_tokens",
+    "trained_parameters",
+)
+_PARTS = {"recipe", "parameters", "optimizer", "step", "seconds", "log"}
+_ANEW = "remove it and run the same command again, which then begins anew"
 LINEARS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
 
 
@@ -35,22 +51,29 @@ class Recipe:
     Attributes
     ----------
     steps, batch, length : int
-        Optimizer steps, packs a step, tokens a pack (frame tokens counted).
+        Optimizer steps and packs a step, at least 1; tokens a pack (frame tokens counted), at least 3. These numbers
+        and those below are at most `LARGEST`.
     short_share, short_length : float, int
-        Share of the steps that use packs of `short_length` tokens (as many tokens in all), because the
-        book's chains are short.
+        Share of the steps, in [0, 1], that use packs of `short_length` tokens (as many tokens in all), because the
+        book's chains are short; at least 3.
     mask_first, mask_last : float
-        Share of masked tokens at the first and the last step, linear between. The last steps resemble the
+        Share of masked tokens, in (0, 1], at the first and the last step, linear between. The last steps resemble the
         single-mask conditionals that the chains use.
     rank, alpha : int
-        Of the adapter; updates are scaled by `alpha / rank`.
+        Of the adapter, at least 1; updates are scaled by `alpha / rank`.
     rate : float
-        Peak learning rate, after `warmup` (share of steps) decaying linearly to zero.
+        Peak learning rate, in [0, 1], after `warmup` (share of steps, in [0, 1]) decaying linearly to zero.
     weight_decay : float
-        On the adapter's matrices only.
+        On the adapter's matrices only; in [0, 1].
     held_out_share : float
-        Share of articles held out, chosen by a hash of their text.
+        Share of articles held out, in [0, 1], chosen by a hash of their text.
     seed : int
+        In [0, 2**63).
+
+    Raises
+    ------
+    UserError
+        For any other value; an int may stand for a float.
     """
 
     steps: int = 5400
@@ -67,6 +90,70 @@ class Recipe:
     weight_decay: float = 0.01
     held_out_share: float = 0.05
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "rank", "alpha"):
+            checks.whole(name, getattr(self, name), 1, LARGEST)
+        for name in ("length", "short_length"):
+            checks.whole(name, getattr(self, name), 3, LARGEST)
+        checks.whole("seed", self.seed, 0, 2**63 - 1)
+        for name in ("short_share", "rate", "warmup", "weight_decay", "held_out_share"):
+            checks.number(name, getattr(self, name), 0, 1)
+        for name in ("mask_first", "mask_last"):
+            checks.number(name, getattr(self, name), above=0, most=1)
+
+
+def read_training(run: Path) -> dict[str, Any]:
+    """What `training.json` says of a training run.
+
+    Raises
+    ------
+    UserError
+        If the file is torn or holds no record of a run.
+    """
+    path = run / "training.json"
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        check_record(told)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is no record of a training run ({error}); call 'glauber-mlm train' on that folder again"
+        ) from error
+    return told
+
+
+def check_record(told: Any) -> None:
+    """Look at what `train` wrote of a run.
+
+    Raises
+    ------
+    UserError
+        Naming what is missing or wrong.
+    """
+    try:
+        _check_stages(told)
+        for name in _COUNTS:
+            checks.whole(name, told[name], 0)
+        for row in checks.listed("log", told["log"], 1):
+            checks.whole("step", row["step"], 1)
+            for name in ("running_training_loss", "held_out_probe", "standard_error"):
+                checks.number(name, row[name])
+    except KeyError as error:
+        raise UserError(f"{error} is missing") from error
+    except TypeError as error:
+        raise UserError(str(error)) from error
+
+
+def _check_stages(told: Any) -> None:
+    """Look at a stage and at those before it, of which less is kept."""
+    Recipe(**told["recipe"])
+    checks.whole("steps_done", told["steps_done"], 1)
+    checks.flag("bfloat16", told["bfloat16"])
+    if "seconds" in told:
+        checks.number("seconds", told["seconds"], 0)
+        checks.whole("threads", told["threads"], 1)
+    if told["earlier"] is not None:
+        _check_stages(told["earlier"])
 
 
 def adapted_model(
@@ -202,13 +289,21 @@ def fast_bfloat16() -> bool:
 
 
 def start_from(initial: Path, trainable: dict[str, torch.nn.Parameter]) -> dict[str, Any]:
-    """Copy the adapter of an earlier run into `trainable`, in place; returns that run's `training.json`."""
-    tensors, told = initial / "adapter.safetensors", initial / "training.json"
-    if not tensors.exists() or not told.exists():
+    """Copy the adapter of an earlier run into `trainable`, in place; returns that run's `training.json`.
+
+    Raises
+    ------
+    UserError
+        If there is no run, its files are damaged, or its adapter does not fit.
+    """
+    told = _begun(initial)
+    tensors = initial / "adapter.safetensors"
+    try:
+        values = load_file(tensors)
+    except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{initial} holds no run to start from: it needs adapter.safetensors and training.json, as 'glauber-mlm train' writes them"
-        )
-    values = load_file(tensors)
+            f"{tensors} cannot be read ({error}); call 'glauber-mlm train' on that folder again"
+        ) from error
     wrong = [name for name in values.keys() ^ trainable.keys()] or [
         name for name, p in trainable.items() if values[name].shape != p.shape
     ]
@@ -219,7 +314,85 @@ def start_from(initial: Path, trainable: dict[str, torch.nn.Parameter]) -> dict[
     with torch.no_grad():
         for name, parameter in trainable.items():
             parameter.copy_(values[name])
-    return json.loads(told.read_text(encoding="utf-8"))
+    return told
+
+
+def _begun(initial: Path) -> dict[str, Any]:
+    """`training.json` of the run that another one starts from."""
+    if not all((initial / name).exists() for name in ("adapter.safetensors", "training.json")):
+        raise UserError(
+            f"{initial} holds no run to start from: it needs adapter.safetensors and training.json, as 'glauber-mlm train' writes them"
+        )
+    return read_training(initial)
+
+
+def check_folders(folder: Path, recipe: Recipe, initial: Path | None = None) -> None:
+    """Look at the folders of a run before the corpus is read, which takes long.
+
+    Raises
+    ------
+    UserError
+        If `folder` cannot be written or holds a run of another recipe or a damaged checkpoint, or `initial` holds no
+        run.
+    """
+    folder = output_folder("the training folder", folder)
+    for name in ("checkpoint.pt", "log.json", "adapter.safetensors", "training.json"):
+        output_file("the training folder's", folder / name)
+    _saved(folder, recipe)
+    if initial is not None:
+        _begun(checks.path("initial", initial))
+
+
+def _saved(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
+    """The checkpoint of a run that was cut off in `folder`; None if there is none."""
+    checkpoint = folder / "checkpoint.pt"
+    if not checkpoint.exists():
+        return None
+    try:
+        saved = torch.load(checkpoint, weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        raise UserError(f"{checkpoint} is torn or no checkpoint; {_ANEW}") from error
+    if not isinstance(saved, Mapping) or not _PARTS <= saved.keys():
+        raise UserError(f"{checkpoint} is no checkpoint of a training run; {_ANEW}")
+    if saved["recipe"] != asdict(recipe):
+        raise UserError(f"{folder} holds a run of another recipe; choose another --out or remove the folder")
+    return saved
+
+
+def _resume(
+    checkpoint: Path,
+    saved: Mapping[str, Any],
+    trainable: dict[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Copy parameters and moments of a checkpoint, in place."""
+    try:
+        with torch.no_grad():
+            for name, parameter in trainable.items():
+                parameter.copy_(saved["parameters"][name])
+        optimizer.load_state_dict(saved["optimizer"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise UserError(f"{checkpoint} does not fit this model ({error}); {_ANEW}") from error
+
+
+def check_length(base: BertForMaskedLM, recipe: Recipe) -> None:
+    """Refuse packs that the encoder has no positions for."""
+    longest = base.config.max_position_embeddings
+    if recipe.length > longest:
+        raise UserError(
+            f"packs of {recipe.length} tokens are longer than the encoder's {longest}; choose a smaller --length"
+        )
+
+
+def _check_sizes(base: BertForMaskedLM, recipe: Recipe) -> None:
+    check_length(base, recipe)
+    width = base.config.hidden_size
+    if recipe.rank > width:
+        raise UserError(f"rank {recipe.rank} exceeds the encoder's width of {width}; choose a smaller --rank")
+    if recipe.short_length > recipe.length:
+        raise UserError(
+            f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length"
+        )
 
 
 def train(
@@ -243,10 +416,13 @@ def train(
         See `glauber_mlm.training.corpus.load_packs`.
     folder : Path
         Receives `checkpoint.pt`, `log.json`, `adapter.safetensors` (float16) and `training.json`.
+    compile_encoder : bool
+    save_every : int
+        Steps between checkpoints, at least 1.
     initial : Path, optional
         Folder of an earlier run: its adapter, not its optimizer, is where this run starts.
     stop : int, optional
-        Step after which the run ends although its schedule goes on to `recipe.steps`.
+        Step, at least 1, after which the run ends although its schedule goes on to `recipe.steps`.
 
     Returns
     -------
@@ -255,16 +431,25 @@ def train(
     Raises
     ------
     UserError
-        If `folder` holds a run of another recipe, `initial` holds no fitting adapter, the corpus is too small for a batch, or short packs are longer than packs.
+        If `folder` cannot be written, or holds a run of another recipe or a damaged one; if `initial` holds no fitting
+        adapter, the corpus is none or too small for a batch, or the encoder is too small for the recipe; if the loss
+        is no number any more.
     """
-    if recipe.short_length > recipe.length:
-        raise UserError(
-            f"short packs of {recipe.short_length} tokens are longer than packs of {recipe.length}; choose a smaller --short-length"
-        )
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"recipe is {checks.shown(recipe)}; give a Recipe")
+    checks.flag("compile_encoder", compile_encoder)
+    checks.whole("save_every", save_every, 1, LARGEST)
+    if stop is not None:
+        checks.whole("stop", stop, 1, LARGEST)
+    _check_sizes(base, recipe)
+    corpus, folder = corpus_file(corpus), checks.path("folder", folder)
+    initial = None if initial is None else checks.path("initial", initial)
+    check_folders(folder, recipe, initial)
     training, held_out = load_packs(corpus, tokenizer, recipe.length, recipe.held_out_share)
-    if len(training.tokens) < recipe.batch + 2 or not len(held_out.tokens):
+    if len(training.tokens) < recipe.batch + 2 or len(held_out.tokens) < LEAST_HELD_OUT:
         raise UserError(
-            f"the corpus gives {len(training.tokens)} packs to train on and {len(held_out.tokens)} held out; at least {recipe.batch + 2} and 1 are needed: "
+            f"the corpus gives {len(training.tokens)} packs to train on and {len(held_out.tokens)} held out; at least "
+            f"{recipe.batch + 2} and {LEAST_HELD_OUT} are needed: "
             "use a larger corpus, a smaller batch or another share"
         )
     model, trainable = adapted_model(base, recipe)
@@ -279,19 +464,12 @@ def train(
         lr=recipe.rate,
         betas=(0.9, 0.98),
     )
-    earlier = start_from(initial, trainable) if initial else None
+    earlier = None if initial is None else start_from(initial, trainable)
     autocast, last = fast_bfloat16(), min(stop or recipe.steps, recipe.steps)
     checkpoint, log, first, seconds = folder / "checkpoint.pt", [], 0, 0.0
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
-        if saved["recipe"] != asdict(recipe):
-            raise UserError(
-                f"{folder} holds a run of another recipe; choose another --out or remove the folder"
-            )
-        with torch.no_grad():
-            for name, parameter in trainable.items():
-                parameter.copy_(saved["parameters"][name])
-        optimizer.load_state_dict(saved["optimizer"])
+    saved = _saved(folder, recipe)
+    if saved is not None:
+        _resume(checkpoint, saved, trainable, optimizer)
         first, seconds, log = saved["step"], saved["seconds"], saved["log"]
     probe = Packs(held_out.tokens[:: max(1, len(held_out.tokens) // 512)], held_out.articles)
     encoder = torch.compile(model.bert) if compile_encoder else model.bert
@@ -306,8 +484,11 @@ def train(
             "seconds": time.monotonic() - started,
             "log": log,
         }
-        with replacing(checkpoint) as temporary:
-            torch.save(state, temporary)
+        content = io.BytesIO()
+        torch.save(
+            state, content
+        )  # into memory: of a full disk torch says nothing but a position in the file
+        write_bytes(checkpoint, content.getvalue())
         write_json(folder / "log.json", log)
 
     with tqdm(total=last, initial=first, unit="step", desc="training") as bar:
@@ -332,6 +513,11 @@ def train(
                 with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                     mean, error = single_mask_loss(model, probe, tokenizer, 2)
                 model.train()
+                if not math.isfinite(running + mean):
+                    raise UserError(
+                        f"the loss is no number any more at step {step + 1}; choose a smaller --rate "
+                        f"(now {recipe.rate:g}) and another --out"
+                    )
                 log.append(
                     {
                         "step": step + 1,
@@ -346,8 +532,7 @@ def train(
                 save(step + 1)
     tensors = {name: p.detach().half().contiguous() for name, p in trainable.items()}
     adapter = folder / "adapter.safetensors"
-    with replacing(adapter) as temporary:
-        save_file(tensors, temporary, metadata={"scale": repr(recipe.alpha / recipe.rank)})
+    write_bytes(adapter, serialised(tensors, metadata={"scale": repr(recipe.alpha / recipe.rank)}))
     write_json(
         folder / "training.json",
         {
