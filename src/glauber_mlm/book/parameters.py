@@ -27,9 +27,10 @@ class ChapterParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    model: Annotated[str, Field(min_length=1, description="embedded, a hub id or a local folder")] = (
-        "embedded"
-    )
+    model: Annotated[
+        str,
+        Field(min_length=1, description="embedded, one of glauber-mlm models, a hub id or a local folder"),
+    ] = "embedded"
     revision: Annotated[str | None, Field(description="revision of a hub model")] = None
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:<index>")] = (
