@@ -1,9 +1,11 @@
-"""SmolLM2-135M: a causal model of text, stored as GGUF in 4 bits a weight."""
+"""SmolLM2-135M-Instruct: a causal model of text, stored as GGUF in 4 bits a weight."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -26,7 +28,8 @@ def convert(files: Sequence[Path], folder: Path) -> None:
         )
     (file,) = files
     stored = {"gguf_file": file.name, "local_files_only": True}
-    loaded = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **stored)
+    with redirect_stderr(StringIO()):  # a progress bar that transformers' own switch leaves on
+        loaded = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **stored)
     plain(loaded).save_pretrained(folder)
     AutoTokenizer.from_pretrained(file.parent, **stored).save_pretrained(folder)
 
