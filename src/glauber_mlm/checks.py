@@ -34,9 +34,9 @@ def shown(value: Any) -> str:
     return " ".join(_SHORT.repr(value.item() if isinstance(value, np.generic) else value).split())
 
 
-def nearest(word: object, words: Iterable[str]) -> str:
+def nearest(word: object, words: Iterable[str], cutoff: float = 0.5) -> str:
     """`"; did you mean '...'?"` for the word nearest to `word`, or `";"` if none is near."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5) if isinstance(word, str) else []
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff) if isinstance(word, str) else []
     return f"; did you mean {close[0]!r}?" if close else ";"
 
 

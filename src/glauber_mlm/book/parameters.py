@@ -62,7 +62,9 @@ class ChapterParameters(BaseModel):
             raise ValueError("input should hold each value once")
         return value
 
-    model: Annotated[Name, Field(description="embedded, a hub id or a local folder")] = "embedded"
+    model: Annotated[
+        Name, Field(description="embedded, one of glauber-mlm models, a hub id or a local folder")
+    ] = "embedded"
     revision: Annotated[Name | None, Field(description="revision of a hub model")] = None
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     device: Annotated[

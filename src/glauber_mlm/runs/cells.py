@@ -39,8 +39,11 @@ ENGINE_SOURCES = (
     "studies",
     "passages.py",
     "data/passages.jsonl",
+    "domains.py",
+    "data/domains.jsonl",
     "models.py",
     "embedded.py",
+    "pretrained",
 )
 _SECONDS_BEFORE_NOTICE = 2.0
 

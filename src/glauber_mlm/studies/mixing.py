@@ -28,7 +28,8 @@ from glauber_mlm.observables.survival import kaplan_meier
 from glauber_mlm.passages import load_passages
 from glauber_mlm.randomness import RandomStream
 from glauber_mlm.runs.cells import CellStore
-from glauber_mlm.studies.starts import cell_chains, passage_states, starting_pairs, starting_states
+from glauber_mlm.studies.alphabets import pairs_for
+from glauber_mlm.studies.starts import cell_chains, passage_states, starting_states
 
 _MEDIANS = 2**37
 _DRIFT_CHAINS = 2048  # drift cells use the upper half of the 4,096 chain numbers of a length and temperature
@@ -74,8 +75,8 @@ def coalescence_cell(
 def model_cell(
     conditionals: MaskedLanguageModel, temperature: float, pairs: int, seed: int, cap: int, **options: Any
 ) -> dict[str, Any]:
-    """A cell from pairs of passages of different topics."""
-    first, second = starting_pairs(conditionals, pairs, seed)
+    """A cell from pairs of passages of different topics, or of random sequences for a model of an alphabet."""
+    first, second = pairs_for(conditionals, pairs, seed)
     return coalescence_cell(conditionals, first, second, temperature, seed, cap, **options)
 
 

@@ -17,9 +17,9 @@ from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.bootstrap import mean_interval
 from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
-from glauber_mlm.passages import load_passages
+from glauber_mlm.pretrained.registry import chains_of
 from glauber_mlm.randomness import RandomStream
-from glauber_mlm.studies.starts import starting_states
+from glauber_mlm.studies.alphabets import starts_for
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,11 @@ def verdicts_of_models(
         loaded = models.load(name, **options)
         conditionals = loaded.conditionals(length)
         double = models.load(name, **{**options, "dtype": "float64"}).conditionals(length)
-        passages = min(count, len(load_passages()))
-        starts = rectangle_starts(starting_states(conditionals, passages, seed)[0], count)
+        starts = starts_for(conditionals, count, seed, chains_of(name)).states
+        distinct, starts = len(starts), rectangle_starts(starts, count)
         rectangles = draw_rectangles(conditionals, starts, seed=seed)
         delta = defects(conditionals, rectangles)
-        _, low, high = mean_interval(delta.abs(), seed, np.arange(count) % passages)
+        _, low, high = mean_interval(delta.abs(), seed, np.arange(count) % distinct)
         floor = numerical_floor(conditionals, double, rectangles, delta, seed).largest
         verdicts[name] = (loaded.describe()["parameters"], rule(low, high, floor))
     return verdicts
