@@ -17,8 +17,10 @@ from tiny_models import TinyModels
 from glauber_mlm import embedded, models
 from glauber_mlm.conditionals.causal import CausalCandidates, LeftToRight
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
+from glauber_mlm.domains import load_domains
 from glauber_mlm.passages import load_passages, pick
-from glauber_mlm.studies import starts
+from glauber_mlm.pretrained.registry import chains_of
+from glauber_mlm.studies import alphabets, starts
 
 TEXT = Kind((None, 3, True, [], b"word", math.nan, "", "   "))
 
@@ -161,5 +163,23 @@ ENTRIES = [
         models.passage_digest,
         lambda: {"texts": ["a"]},
         {"texts": listed(3, None, True, least=0)},
+    ),
+    Entry(
+        "glauber_mlm.studies.alphabets.starts_for",
+        alphabets.starts_for,
+        lambda: {"conditionals": bert(), "count": 2, "seed": 1},
+        {"count": whole(1), "seed": SEED, "chains": word()},
+    ),
+    Entry(
+        "glauber_mlm.domains.load_domains",
+        load_domains,
+        lambda: {"chains": "HK"},
+        {"chains": word().also("X", "HX", "hk")},
+    ),
+    Entry(
+        "glauber_mlm.pretrained.registry.chains_of",
+        chains_of,
+        lambda: {"name": "antiberty"},
+        {},
     ),
 ]

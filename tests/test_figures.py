@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from glauber_mlm.figures import landscape, show
+from glauber_mlm.figures import landscape, mixing, show, theory
+from glauber_mlm.observables.margins import LocalView
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
@@ -85,3 +95,78 @@ def test_likelihoods_stand_in_their_group_and_are_drawn_alike_each_time():
         group = np.round(points[:, 0] - 0.27 * (kind - 1))
         assert np.array_equal(group, [1] * 5 + [0] * 5) and len(np.unique(points[:, 0])) == 10
         assert np.allclose(points[:, 1], [-k - tau for tau in (1.1, 0.5) for k in range(5)])
+
+
+def luminances(figure: plt.Figure, low: float, high: float) -> tuple[float, float]:
+    """How light two values are in the first image of a figure."""
+    (image,) = figure.axes[0].images
+    return tuple(
+        float(np.dot(image.to_rgba(np.array([value]))[0, :3], (0.2126, 0.7152, 0.0722)))
+        for value in (low, high)
+    )
+
+
+def test_a_held_chain_is_dark_as_docstring_and_caption_say():
+    held, moving = luminances(landscape.hamming_raster({"run": np.array([[0, 5, 3]])}, np.arange(4)), 0, 5)
+    assert held < 0.2 < 0.6 < moving
+    assert "dark where a chain is held" in landscape.hamming_raster.__doc__
+    chapter = (Path(__file__).parents[1] / "book" / "04_semantic_traps.py").read_text(encoding="utf-8")
+    assert "Dark stretches, without changes, are where a chain is held." in chapter
+
+
+def test_a_political_text_is_dark():
+    figure = landscape.politics(np.arange(3), np.array([[0.0, 0.5, 1.0]]), ["food"], 0.5)
+    none, full = luminances(figure, 0, 1)
+    assert full < 0.1 < 0.8 < none and "light at 0, dark at 1" in landscape.politics.__doc__
+
+
+def test_bands_of_the_drift_are_two_standard_errors():
+    drift = np.array([[0.0, 0.4], [0.0, 0.8], [0.0, 0.9]])
+    figure = mixing.drifts({(4, 1.0): {"times": [0, 8], "drift": drift.tolist()}}, 0.9, 4)
+    heights = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    mean, error = drift[:, 1].mean(), drift[:, 1].std(ddof=1) / np.sqrt(3)
+    assert (heights.min(), heights.max()) == pytest.approx((0.0, mean + 2 * error))
+    assert "two standard errors" in mixing.drifts.__doc__
+
+
+def test_only_settled_states_of_positive_margin_have_an_escape_line():
+    view = LocalView(np.array([[1.0, 2.0], [-1.0, 3.0]]), np.full((2, 2), 0.1), np.array([0.5, 1.0]))
+    axis = theory.escapes(view, view, 10).axes[1]
+    assert len(axis.lines) == 2 and axis.get_xlabel().startswith(
+        "inverse temperature"
+    )  # one state, and the bound
+    assert axis.lines[0].get_xdata().tolist() == [2.0, 1.0] and max(axis.lines[1].get_ydata()) <= 1
+    assert "of positive margin" in theory.escapes.__doc__
+
+
+def test_each_clock_with_laws_has_a_panel_of_three_laws():
+    laws = pd.DataFrame(
+        {"law": ["n log n", "n", "n^2", "n^a"], "constant": 1.0, "p_value": [0.5, 0.1, 0.0, np.nan]}
+    )
+    points = pd.DataFrame(
+        {
+            "clock": "semantic",
+            "n": [4, 8, 16],
+            "time": [4.0, 9, 20],
+            "low": [3.0, 8, 18],
+            "high": [5.0, 10, 23],
+        }
+    )
+    figure = mixing.scalings(points, {"semantic": laws})
+    (axis,) = figure.axes
+    assert [text.get_text().split("  ")[0] for text in axis.get_legend().get_texts()][:3] == [
+        "C n log n",
+        "C n",
+        "C n^2",
+    ]
+    assert axis.get_xscale() == axis.get_yscale() == "log" and "not drawn" in mixing.scalings.__doc__
+
+
+def test_the_raster_is_dark_where_a_chain_is_held():
+    figure = landscape.hamming_raster({"a": np.array([[0, 5], [0, 0]])}, np.array([0, 10, 20]))
+    (image,) = figure.axes[0].images
+    held, moving = (
+        np.dot(image.cmap(image.norm(changed))[:3], (0.2126, 0.7152, 0.0722)) for changed in (0, 5)
+    )
+    assert held < 0.2 < moving
+    assert "dark where a chain is held" in landscape.hamming_raster.__doc__

@@ -340,7 +340,7 @@ def test_what_makes_no_rectangle_is_refused():
     states = states_of(model, 4)
     with pytest.raises(UserError, match="two free sites"):
         draw_rectangles(Restricted(model, free_sites=[1]), states, seed=0)
-    with pytest.raises(UserError, match="'conditional', 'top' and 'uniform'"):
+    with pytest.raises(UserError, match="allowed: conditional, top, uniform"):
         draw_rectangles(model, states, seed=0, alternatives="argmax")
     for alternatives in ("conditional", "top", "uniform"):
         with pytest.raises(UserError, match="no second token"):

@@ -333,13 +333,13 @@ def test_crossing_interval_covers(width):
 def test_crossing_narrows_with_pairs_and_is_reproducible():
     exact = logistic(GRID, 1.5, 0.15)
     few, many = (
-        crossing_temperature(GRID, np.round(exact * pairs), pairs, seed=3, between="linear")
+        crossing_temperature(GRID, np.round(exact * pairs).astype(int), pairs, seed=3, between="linear")
         for pairs in (20, 2000)
     )
     assert many.high - many.low < 0.3 * (few.high - few.low)
     assert many.temperature == pytest.approx(1.5, abs=0.01)
-    assert few == crossing_temperature(GRID, np.round(exact * 20), 20, seed=3, between="linear")
-    assert few != crossing_temperature(GRID, np.round(exact * 20), 20, seed=4, between="linear")
+    assert few == crossing_temperature(GRID, np.round(exact * 20).astype(int), 20, seed=3, between="linear")
+    assert few != crossing_temperature(GRID, np.round(exact * 20).astype(int), 20, seed=4, between="linear")
 
 
 @pytest.mark.parametrize(

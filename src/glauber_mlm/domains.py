@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 
+from glauber_mlm.checks import shown
 from glauber_mlm.errors import UserError
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
@@ -62,7 +63,6 @@ def load_domains(chains: str = "HKL") -> list[Domain]:
     """
     lines = files("glauber_mlm").joinpath("data/domains.jsonl").read_text(encoding="utf-8").splitlines()
     domains = [Domain(**json.loads(line)) for line in lines]
-    kept = [domain for domain in domains if domain.chain in chains]
-    if not kept:
-        raise UserError(f"no domain is of the chains {chains!r}; the chains are H, K and L")
-    return kept
+    if not isinstance(chains, str) or not chains or set(chains) - {"H", "K", "L"}:
+        raise UserError(f"chains is {shown(chains)}; give some of the letters H, K and L")
+    return [domain for domain in domains if domain.chain in chains]

@@ -17,7 +17,7 @@ from glauber_mlm.checks import LARGEST, nearest, shown
 from glauber_mlm.errors import UserError
 
 PASSAGES = 112  # those that are shipped: chains and pairs start from passages of their own
-LONGEST_STATE = 2**19 - 1  # tokens; chains of a grid are numbered so far
+LONGEST_STATE = 2**19  # tokens; chains of a grid are numbered so far
 LARGEST_CHAIN = 4096  # states of an exact chain
 COLDEST, HOTTEST = 1e-6, 4000.0  # chains of a grid are numbered by temperature, to 1e-6 and up to 4000
 LARGEST_COUNT = 10**6  # of what is held in memory at once
@@ -41,8 +41,8 @@ def _plain(value: Any) -> Any:
 class ChapterParameters(BaseModel):
     """Parameters that every chapter has.
 
-    Types are strict (an int may stand for a float, numbers of numpy for those of Python; "3" and True may not stand for 3), and
-    so is the set of names. A list holds each value once.
+    Types are strict (an int may stand for a float, numbers of numpy for those of Python; "3" and True may not
+    stand for 3), and so is the set of names. A list holds each value once.
     The defaults of a chapter are the values of the `cpu` profile.
     """
 
@@ -51,7 +51,7 @@ class ChapterParameters(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_python(cls, value: Any) -> Any:
-        """Numbers of numpy as those of Python, alone or in a list (pydantic takes its True for 1); none beyond 64 bits."""
+        """Numbers of numpy as those of Python, for pydantic takes its True for 1; none beyond 64 bits."""
         return [_plain(member) for member in value] if isinstance(value, list) else _plain(value)
 
     @field_validator("*")

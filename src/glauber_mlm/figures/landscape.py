@@ -21,16 +21,22 @@ def pca_trajectories(
     explained: Sequence[float],
     shown: int,
 ) -> Figure:
-    """Passages in the plane of their first two components, and some chains through it.
+    """Passages in the plane of their first two components (left), and some chains through it (right).
+
+    Each topic has a colour. A chain has the colour of the topic of its start, a circle at its start and a
+    cross at its end. Both panels have the same axes.
 
     Parameters
     ----------
     passages : ndarray, shape (K, 2)
+    topics : sequence of str, length K
     paths : ndarray, shape (chains, times, 2)
+    path_topics : sequence of str, length chains
+        Topic of each start.
     explained : sequence of two floats
         Shares of the variance of the passages.
     shown : int
-        Chains drawn.
+        The first so many chains are drawn.
     """
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.2, 4.3), sharex=True, sharey=True)
     order = sorted(set(topics))
@@ -56,7 +62,22 @@ def pca_trajectories(
 def drift_and_likelihood(
     times: np.ndarray, drifts: dict[float, np.ndarray], level: float, share: float, likelihood: pd.DataFrame
 ) -> Figure:
-    """Distance to the start by temperature, with the unrelated level and a share of it, and pseudo-log-likelihood of starts, ends and shuffled ends."""
+    """Distance to the start (left), and pseudo-log-likelihood of starts, ends and shuffled ends (right).
+
+    Left, a line a temperature is the mean over chains, its band two standard errors on either side; the
+    unrelated level is dashed, a share of it dotted. Right, a point is one chain; temperatures are spaced
+    evenly, and the three kinds of text stand side by side.
+
+    Parameters
+    ----------
+    times : ndarray, shape (k,)
+        In steps.
+    drifts : dict of float to ndarray, shape (chains, k)
+        By temperature; at least two chains.
+    level, share : float
+    likelihood : DataFrame
+        `temperature`, `texts`, `value` (nats a token).
+    """
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
     for index, (temperature, values) in enumerate(sorted(drifts.items())):
         mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
@@ -83,7 +104,18 @@ def drift_and_likelihood(
 
 
 def hamming_raster(paths: dict[str, np.ndarray], times: np.ndarray) -> Figure:
-    """Tokens changed between records, a row a chain: light where a chain is held."""
+    """Tokens changed between records, a row a chain: dark where a chain is held, light where it moves.
+
+    Each run has a panel. The darkest colour is no change; the lightest is the most that a chain of that panel
+    changed, as its colour bar says.
+
+    Parameters
+    ----------
+    paths : dict of str to ndarray of int, shape (chains, k - 1)
+        By label of the panel.
+    times : ndarray, shape (k,)
+        In steps, of the records.
+    """
     figure, axes = plt.subplots(
         len(paths), 1, figsize=(WIDTH * 1.1, 1.0 + 1.5 * len(paths)), sharex=True, squeeze=False
     )
@@ -103,7 +135,17 @@ def hamming_raster(paths: dict[str, np.ndarray], times: np.ndarray) -> Figure:
 
 
 def dwells(table: pd.DataFrame) -> Figure:
-    """Observed dwell times against the means predicted from exact escape probabilities; dwells cut by the end of the run are left out."""
+    """Observed dwell times against the means predicted from exact escape probabilities, on logarithmic axes.
+
+    A faint point is one dwell. Large points are the means of eighths of the dwells, in the order of their
+    prediction, with bars of two standard errors; on the dashed line the observed time is the predicted one.
+    Dwells cut by the end of the run are left out.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `length` (steps), `escape` (probability of a step), `censored`.
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.62, 3.8))
     axis.set(xlabel="predicted mean dwell, 1 / escape (steps)", ylabel="observed dwell (steps)")
     whole = table[~table["censored"]]
@@ -138,7 +180,19 @@ def dwells(table: pd.DataFrame) -> Figure:
 
 
 def politics(times: np.ndarray, scores: np.ndarray, topics: Sequence[str], threshold: float) -> Figure:
-    """Political score of every chain over time, chains ordered by the topic of their start."""
+    """Political score of every chain over time, a row a chain: light at 0, dark at 1.
+
+    Chains are in the order of the topics of their starts. A line on the colour bar marks the threshold.
+
+    Parameters
+    ----------
+    times : ndarray, shape (k,)
+        In steps.
+    scores : ndarray, shape (chains, k)
+        In [0, 1].
+    topics : sequence of str, length chains
+    threshold : float
+    """
     order = np.argsort(np.array(topics), kind="stable")
     figure, axis = plt.subplots(figsize=(WIDTH * 1.1, 0.8 + 0.2 * len(order)))
     image = axis.imshow(
@@ -158,7 +212,16 @@ def politics(times: np.ndarray, scores: np.ndarray, topics: Sequence[str], thres
 
 
 def exclamation(frame: pd.DataFrame) -> Figure:
-    """Ratio p_up / p_down by number of "!", a panel a temperature; the line joins medians."""
+    """Ratio p_up / p_down by number of "!", on a logarithmic axis, a panel a temperature and a point a state.
+
+    The line joins the medians over states; on the dashed line both are equally likely. Ratios that are 0 or
+    infinite are drawn at the least and the largest of the others.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `level`, `temperature`, `ratio`.
+    """
     temperatures = sorted(frame["temperature"].unique())
     figure, axes = plt.subplots(1, len(temperatures), figsize=(WIDTH * 1.15, 3.4), sharey=True, squeeze=False)
     positive = frame.loc[(frame["ratio"] > 0) & np.isfinite(frame["ratio"]), "ratio"]

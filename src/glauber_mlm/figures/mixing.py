@@ -15,7 +15,16 @@ from glauber_mlm.observables.survival import kaplan_meier, wilson_interval
 
 
 def met_fractions(calibration: pd.DataFrame, model: pd.DataFrame, level: float) -> Figure:
-    """Share of pairs that met by the cap against temperature, for Curie-Weiss and for the model; one line a length."""
+    """Share of pairs that met by the cap against temperature, for Curie-Weiss (left) and the model (right).
+
+    There is a line for each length. Bars are 95 % Wilson intervals; the dashed line is the share `level`.
+
+    Parameters
+    ----------
+    calibration, model : DataFrame
+        `n`, `temperature`, `met`, `pairs`.
+    level : float
+    """
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.6), sharey=True)
     for axis, frame, title in (
         (axes[0], calibration, "Curie–Weiss (known: 1)"),
@@ -49,7 +58,17 @@ def met_fractions(calibration: pd.DataFrame, model: pd.DataFrame, level: float) 
 
 
 def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
-    """Kaplan-Meier curves of the meeting time at one length, a line a temperature."""
+    """Kaplan-Meier curves of the meeting time at one length, from dark (cold) to light (hot).
+
+    Bands are pointwise 95 % limits. Steps are on a logarithmic axis; the dashed line is the cap, which all
+    temperatures share.
+
+    Parameters
+    ----------
+    cells : dict of (int, float) to dict
+        By length and temperature: `times`, `met`, `cap`.
+    length : int
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.85, 3.8))
     chosen = sorted((temperature, cell) for (n, temperature), cell in cells.items() if n == length)
     colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(chosen)))
@@ -75,7 +94,19 @@ def survivals(cells: dict[tuple[int, float], dict], length: int) -> Figure:
 def boundaries(
     frame: pd.DataFrame, known: pd.DataFrame, grid: Sequence[float], known_grid: Sequence[float]
 ) -> Figure:
-    """tau*(n) with its interval, model and Curie-Weiss; where an interval runs off its grid of temperatures, an arrow head at the grid's end."""
+    """tau*(n) with its interval against n, model and Curie-Weiss.
+
+    A point is a crossing that the grid brackets, a thick line its interval; where that runs off the grid of
+    temperatures there is an arrow head at the grid's end. Dotted: 1, to which Curie-Weiss tends. Grey: the
+    paper's window for its own models. Lengths are on a logarithmic axis.
+
+    Parameters
+    ----------
+    frame, known : DataFrame
+        `n`, `tau_star`, `low`, `high` of the model and of Curie-Weiss; NaN where it is off the grid.
+    grid, known_grid : sequence of float
+        Their temperatures.
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.7, 3.5))
     for table, temperatures, colour, label in (
         (frame, grid, "C0", "the model"),
@@ -108,7 +139,18 @@ def _interval(axis: Axes, row: pd.Series, lowest: float, highest: float, colour:
 
 
 def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:
-    """Times on both clocks against n, with the fitted laws; `points` has clock, n, time, low, high."""
+    """Times against n on logarithmic axes, a panel for each clock in `laws`, with the laws of one constant.
+
+    These are C n log n, C n and C n^2. Bars are two standard errors of the logarithm on either side. The free
+    power C n^a is not drawn.
+
+    Parameters
+    ----------
+    points : DataFrame
+        `clock`, `n`, `time`, `low`, `high`; NaN where a time or its error is not known.
+    laws : dict of str to DataFrame
+        By clock: `law`, `constant`, `p_value`.
+    """
     figure, axes = plt.subplots(1, max(1, len(laws)), figsize=(WIDTH * 1.1, 3.5), squeeze=False)
     for axis, (clock, table) in zip(axes[0], laws.items(), strict=True):
         part = points[points["clock"] == clock]
@@ -141,7 +183,17 @@ def scalings(points: pd.DataFrame, laws: dict[str, pd.DataFrame]) -> Figure:
 
 
 def drifts(cells: dict[tuple[int, float], dict], level: float, length: int) -> Figure:
-    """Mean cosine distance to the start with its standard error, at one length, against steps."""
+    """Mean cosine distance to the start against steps at one length, with bands of two standard errors.
+
+    There is a line for each temperature. The dashed line is the level of the semantic clock.
+
+    Parameters
+    ----------
+    cells : dict of (int, float) to dict
+        By length and temperature: `times` (steps), `drift` of shape (chains, times), at least two chains.
+    level : float
+    length : int
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.85, 3.5))
     for index, (temperature, cell) in enumerate(
         sorted((tau, cell) for (n, tau), cell in cells.items() if n == length)

@@ -13,7 +13,20 @@ from glauber_mlm.studies.rectangles import Floor
 
 
 def defects_and_floor(delta: np.ndarray, floor: Floor, control: np.ndarray) -> Figure:
-    """Law of |delta| beside that of its rounding and that of the control, on one logarithmic axis."""
+    """Numbers of rectangles by |delta| on a logarithmic axis, of the model, the control and two roundings.
+
+    Values below 1e-9 nats are drawn there. The bins end at 1.5 times the largest |delta| of the model, or at
+    1.5 nats.
+
+    Parameters
+    ----------
+    delta : ndarray, shape (R,)
+        In nats, of the model.
+    floor : Floor
+        How far another batch and float64 move it.
+    control : ndarray, shape (C,)
+        In nats; C need not be R.
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.9, 3.6))
     series = {
         "model: $|\\delta|$": np.abs(delta),
@@ -38,7 +51,16 @@ def defects_and_floor(delta: np.ndarray, floor: Floor, control: np.ndarray) -> F
 
 
 def defects_by_protocol(frame: pd.DataFrame) -> Figure:
-    """delta for each way of drawing alternatives, and mean |delta| against the distance of the two sites."""
+    """Density of delta (left), and mean |delta| by distance (right), for each way to draw alternatives.
+
+    The density is smoothed, and values beyond the 99 % quantile of |delta| are drawn at it; the dashed line
+    is 0. Distances are in bands. Bars are 1.96 standard errors on either side of a mean.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `protocol`, `delta` (nats), `distance` (tokens).
+    """
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.5))
     limit = float(np.quantile(frame["delta"].abs(), 0.99))
     for index, (protocol, part) in enumerate(frame.groupby("protocol", sort=False)):

@@ -56,7 +56,11 @@ def say(text: str) -> None:
 
 
 def table(frame: pd.DataFrame, caption: str = "", digits: int = 3) -> None:
-    """Display a table without its index, numbers to `digits` significant digits, missing values as a dash, and a caption below it."""
+    """Display a table without its index, missing values as a dash, and a caption below it.
+
+    Integers are written in full, other numbers from 1,000 to a million without decimals, the rest to `digits`
+    significant digits.
+    """
     shown = frame.copy()
     for column in shown.columns:
         if pd.api.types.is_numeric_dtype(shown[column]) and not pd.api.types.is_bool_dtype(shown[column]):

@@ -13,7 +13,17 @@ from glauber_mlm.observables.margins import LocalView, escape_bound
 
 
 def restricted_chains(frame: pd.DataFrame) -> Figure:
-    """Exact mixing time with its bounds, exact influence, and entropy production, against temperature; one line a chain (column `chain`)."""
+    """Exact mixing time with its bounds, exact influence, and entropy production, against temperature.
+
+    There is a line for each chain. Left: the exact time, dashed the path-coupling bound where it is finite,
+    dotted the lower bound from a sweep cut. Middle: below the dashed line contraction is proved. All axes are
+    logarithmic but that of the influence.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As `studies.theory.restricted_chain` gives it, with the column `chain`.
+    """
     figure, axes = plt.subplots(1, 3, figsize=(WIDTH * 1.25, 3.4))
     for index, (_, part) in enumerate(frame.groupby("chain")):
         label = (
@@ -69,7 +79,20 @@ def restricted_chains(frame: pd.DataFrame) -> Figure:
 
 
 def influences(sampled: SampledInfluence, oscillation: float, sites: int, threshold: float) -> Figure:
-    """Sampled lower bounds, typical values and the proved upper bound of alpha, against temperature."""
+    """Sampled lower bounds, typical values and the proved upper bound of alpha against temperature.
+
+    Both axes are logarithmic. An upper bound below the dashed line, 1, proves contraction; the dotted line is
+    the temperature from which on that holds.
+
+    Parameters
+    ----------
+    sampled : SampledInfluence
+    oscillation : float
+        Proved bound on that of the logits, in nats.
+    sites : int
+    threshold : float
+        Temperature at which the proved bound is 1.
+    """
     figure, axis = plt.subplots(figsize=(WIDTH * 0.8, 3.8))
     taus = sampled.temperatures
     axis.plot(
@@ -96,7 +119,18 @@ def influences(sampled: SampledInfluence, oscillation: float, sites: int, thresh
 
 
 def escapes(passages: LocalView, settled: LocalView, tokens: int) -> Figure:
-    """Margins of passages and of settled states, and exact escape probabilities of the latter with the margin bound."""
+    """Margins of passages and settled states (left), and escapes from the latter of positive margin (right).
+
+    Margins are those of all sites. The histograms are densities; the dashed line is margin 0. The
+    probabilities are exact and on a logarithmic axis, one line a state, against *inverse* temperature; the
+    dashed line is the margin bound of the state of largest margin, drawn at 1 where it is above.
+
+    Parameters
+    ----------
+    passages, settled : LocalView
+    tokens : int
+        Tokens that may be drawn at a site.
+    """
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH * 1.1, 3.6))
     bins = np.linspace(
         min(passages.margins.min(), settled.margins.min()),

@@ -7,12 +7,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from glauber_mlm.checks import LEVEL, SEED, a_whole, checked, optional
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.survival import check_level
+from glauber_mlm.observables.inputs import finite, generator, labels
 
 _MEAN = 2**34
 
 
+@checked(values=finite(1), seed=SEED, groups=optional(labels), level=LEVEL, resamples=a_whole(1))
 def mean_interval(
     values: ArrayLike,
     seed: int = 0,
@@ -29,7 +31,7 @@ def mean_interval(
         At least one, finite.
     seed : int
         Not negative.
-    groups : array, shape (k,), optional
+    groups : array of names or whole numbers, shape (k,), optional
         Labels. Whole groups are resampled: values of one group (rectangles on one passage, say) are not independent. Default: each value is its own group.
     level : float
         Of confidence, in (0, 1).
@@ -46,21 +48,17 @@ def mean_interval(
         If `values` are empty or not finite, `groups` are not as many, or `level` is out of range.
     """
     sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
-        raise UserError(f"a mean needs finite values of shape (k,), at least one, not {sample.shape}")
     if groups is not None and np.shape(groups) != sample.shape:
         raise UserError(
             f"{sample.size} values need as many group labels, not an array of shape {np.shape(groups)}"
         )
-    check_level(level)
     index = (
         np.arange(sample.size) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     )
     sums, counts = np.bincount(index, sample), np.bincount(index)
     if len(sums) == 1:
         return float(sample.mean()), -math.inf, math.inf
-    generator = np.random.Generator(np.random.Philox(key=[seed, _MEAN]))
-    times = generator.multinomial(
+    times = generator(seed, _MEAN).multinomial(
         len(sums), np.full(len(sums), 1 / len(sums)), size=resamples
     )  # how often each group is drawn
     low, high = np.quantile(times @ sums / (times @ counts), [(1 - level) / 2, (1 + level) / 2])

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_states, require_certifiable
+from glauber_mlm.checks import a_number, checked
+from glauber_mlm.conditionals.protocol import Conditionals, check_states, of_conditionals, require_certifiable
 from glauber_mlm.conditionals.restricted import Restricted
 from glauber_mlm.errors import UserError
 
@@ -40,12 +41,9 @@ class EnumeratedLogits:
     logits: tuple[np.ndarray, ...]
     moves: tuple[np.ndarray, ...]
 
+    @checked(temperature=a_number(above=0))
     def probabilities(self, temperature: float) -> tuple[np.ndarray, ...]:
         """Conditional probabilities of `tokens` at a temperature: m arrays of float64, shapes (S, k_i), rows adding to 1."""
-        if not (temperature > 0 and math.isfinite(temperature)):
-            raise UserError(
-                f"temperature {temperature!r} is refused; an exact chain needs a finite positive one"
-            )
         rows = []
         for logits in self.logits:
             # The largest logit goes first, so that a low temperature overflows to probability 0 only.
@@ -55,6 +53,7 @@ class EnumeratedLogits:
         return tuple(rows)
 
 
+@checked(conditionals=of_conditionals)
 def enumerate_states(conditionals: Conditionals, base: Tensor | None = None) -> Tensor:
     """All states of a chain: allowed tokens at the free sites, a base state elsewhere.
 
@@ -103,7 +102,7 @@ def enumerate_states(conditionals: Conditionals, base: Tensor | None = None) -> 
                 f"only {len(sites)} of {conditionals.length} sites are free; give a base state for the others"
             )
         base = torch.zeros(conditionals.length, dtype=torch.int64)
-    base = base.detach().cpu().reshape(1, -1)
+    base = base.detach().cpu()[None] if isinstance(base, Tensor) else base
     check_states(conditionals, base)
     states = base.repeat(count, 1)
     states[:, sites] = torch.cartesian_prod(
@@ -112,6 +111,7 @@ def enumerate_states(conditionals: Conditionals, base: Tensor | None = None) -> 
     return states
 
 
+@checked(conditionals=of_conditionals)
 def enumerate_logits(conditionals: Conditionals, states: Tensor | None = None) -> EnumeratedLogits:
     """Ask once for the logits of every free site of every state.
 
@@ -133,8 +133,9 @@ def enumerate_logits(conditionals: Conditionals, states: Tensor | None = None) -
         weights in bfloat16.
     """
     require_certifiable(conditionals)
-    states = enumerate_states(conditionals) if states is None else states.detach().cpu()
+    states = enumerate_states(conditionals) if states is None else states
     check_states(conditionals, states)
+    states = states.detach().cpu()
     if not 1 <= len(states) <= LARGEST_CHAIN:
         raise UserError(f"{len(states)} states; an exact chain takes between 1 and {LARGEST_CHAIN}")
     number = {key.tobytes(): index for index, key in enumerate(states.numpy())}

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from glauber_mlm.checks import a_number, a_whole, array, checked, shown, whole_list
 from glauber_mlm.errors import UserError
 
 RESOLVED_GAP = 1e-12
@@ -53,18 +54,21 @@ def stationary(P: np.ndarray) -> np.ndarray:
     return law / law.sum()
 
 
+@checked(times=whole_list(0))
 def distance_to_stationarity(P: np.ndarray, mu: np.ndarray, times: Sequence[int]) -> np.ndarray:
     """`d(t) = max_x TV(P**t(x,.), mu)`: float64, one for each time (steps, at least 0, in any order)."""
-    P, mu = _checked(P), np.asarray(mu, dtype=np.float64)
+    P, mu = _pair(P, mu)
     return _along(P, np.eye(len(P)), times, lambda rows: _distance(rows, mu))
 
 
+@checked(times=whole_list(0))
 def exact_tv_to_mu(P: np.ndarray, mu: np.ndarray, start_law: np.ndarray, times: Sequence[int]) -> np.ndarray:
     """`TV(start_law P**t, mu)`: float64, one for each time (steps, at least 0, in any order)."""
-    P, mu = _checked(P), np.asarray(mu, dtype=np.float64)
-    return _along(P, np.asarray(start_law, dtype=np.float64)[None], times, lambda rows: _distance(rows, mu))
+    P, mu = _pair(P, mu)
+    return _along(P, _law("start_law", start_law, len(P))[None], times, lambda rows: _distance(rows, mu))
 
 
+@checked(epsilon=a_number(above=0, below=1), cap=a_whole(1, 2**100))
 def mixing_time(P: np.ndarray, mu: np.ndarray, epsilon: float = 0.25, cap: int = 2**40) -> int | None:
     """First t (steps) with `d(t) <= epsilon`, by repeated squaring and bisection.
 
@@ -84,10 +88,8 @@ def mixing_time(P: np.ndarray, mu: np.ndarray, epsilon: float = 0.25, cap: int =
     int or None
         None if the time exceeds `cap`.
     """
-    if not 0 < epsilon < 1:
-        raise UserError(f"epsilon {epsilon} is outside (0, 1)")
-    mu = np.asarray(mu, dtype=np.float64)
-    squares = [_checked(P)]
+    P, mu = _pair(P, mu)
+    squares = [P]
     if _distance(np.eye(len(mu)), mu) <= epsilon:
         return 0
     while _distance(squares[-1], mu) > epsilon:
@@ -147,7 +149,7 @@ def sweep_cut(P: np.ndarray, mu: np.ndarray) -> tuple[float, np.ndarray]:
     UserError
         If `mu` sits on fewer than two states.
     """
-    P, mu = _checked(P), np.asarray(mu, dtype=np.float64)
+    P, mu = _pair(P, mu)
     support = np.nonzero(mu > 0)[0]
     if len(support) < 2:
         raise UserError(
@@ -212,11 +214,24 @@ def _best_cluster(flow: np.ndarray, law: np.ndarray) -> tuple[float, np.ndarray]
     return best[0], np.nonzero(inside if law[inside].sum() <= law[~inside].sum() else ~inside)[0]
 
 
+def _law(name: str, law: np.ndarray, size: int) -> np.ndarray:
+    """A law on `size` states, in float64."""
+    found = np.asarray(array(name, law, 1), dtype=np.float64)
+    if len(found) != size or not (found >= 0).all() or abs(found.sum() - 1) > 1e-9:
+        raise UserError(f"{name} is {shown(law)}; give {size} probabilities that add to 1")
+    return found
+
+
+def _pair(P: np.ndarray, mu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A transition matrix and a law on its states."""
+    P = _checked(P)
+    return P, _law("mu", mu, len(P))
+
+
 def _checked(P: np.ndarray) -> np.ndarray:
-    P = np.asarray(P, dtype=np.float64)
+    P = np.asarray(array("P", P, 2), dtype=np.float64)
     if (
-        P.ndim != 2
-        or P.shape[0] != P.shape[1]
+        P.shape[0] != P.shape[1]
         or not 1 <= len(P)
         or not (P >= 0).all()
         or np.abs(P.sum(axis=1) - 1).max() > 1e-9

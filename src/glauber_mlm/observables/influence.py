@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
+from glauber_mlm.checks import BATCH, SEED, a_list, a_number, a_whole, an_instance, checked, shown
+from glauber_mlm.conditionals.protocol import (
+    Conditionals,
+    check_rows,
+    of_conditionals,
+    require_certifiable,
+)
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import check_temperatures, draw, prepare
+from glauber_mlm.observables.inputs import check_some_states, check_together, finite
 from glauber_mlm.randomness import RandomStream
 
 
@@ -57,6 +65,7 @@ class SampledInfluence:
         return np.minimum(self.mean.sum(axis=2).max(axis=1), self.mean.sum(axis=1).max(axis=1))
 
 
+@checked(conditionals=of_conditionals, temperatures=a_list(1), seed=SEED, batch=BATCH)
 def sample_influence(
     conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], *, seed: int, batch: int = 256
 ) -> SampledInfluence:
@@ -65,6 +74,7 @@ def sample_influence(
     Parameters
     ----------
     states : Tensor of int64, shape (K, n)
+        At least one.
     temperatures : sequence of float
         Above 0. All are computed from the same logits.
     seed : int
@@ -80,7 +90,7 @@ def sample_influence(
         all -inf.
     """
     require_certifiable(conditionals)
-    check_states(conditionals, states)
+    check_some_states(conditionals, states)
     states = states.to(conditionals.device)
     taus = check_temperatures(list(temperatures), len(temperatures))
     free = conditionals.free_sites.tolist()
@@ -132,11 +142,21 @@ def _law(rows: Tensor, temperature: float) -> Tensor:
     return weights.values / weights.blocks[:, -1:].to(weights.values.dtype)
 
 
+@checked(oscillation=finite(least=0), temperature=finite(above=0))
 def total_variation_bound(oscillation: float | np.ndarray, temperature: float | np.ndarray) -> np.ndarray:
     """Largest TV of two softmaxes whose logits differ by a vector of this oscillation (max - min): tanh(w / 4 tau), sharp."""
+    check_together(oscillation=oscillation, temperature=temperature)
     return np.tanh(np.asarray(oscillation) / (4 * np.asarray(temperature)))
 
 
+def _allowed(name: str, value: Any) -> Tensor:
+    """Rule: a tensor of bool; numbers would pick rows by their place."""
+    if not isinstance(value, Tensor) or value.dtype != torch.bool or value.ndim != 1:
+        raise UserError(f"{name} is {shown(value)}; give a tensor of bool of shape (V,)")
+    return value
+
+
+@checked(model=an_instance(PreTrainedModel), allowed=_allowed, block=a_whole(1))
 def logit_oscillation_bound(model: PreTrainedModel, allowed: Tensor, block: int = 2048) -> float:
     """A proved bound on the oscillation of the logit difference between *any* two contexts.
 
@@ -161,6 +181,11 @@ def logit_oscillation_bound(model: PreTrainedModel, allowed: Tensor, block: int 
         If the head does not end in a LayerNorm and a linear decoder.
     """
     norm, decoder = _last_norm_and_decoder(model)
+    if len(allowed) != len(decoder.weight) or not bool(allowed.any()):
+        raise UserError(
+            f"allowed has {len(allowed)} entries, {int(allowed.sum())} of them True; give one for each "
+            f"of the {len(decoder.weight)} rows of the decoder, at least one of them True"
+        )
     gain = norm.weight.detach().double()
     rows = decoder.weight.detach().double()[allowed.to(decoder.weight.device)] * gain
     rows = rows - rows.mean(dim=1, keepdim=True)
@@ -195,6 +220,7 @@ def _last_norm_and_decoder(model: PreTrainedModel) -> tuple[nn.Module, nn.Linear
     return norm, decoder
 
 
+@checked(oscillation=a_number(0), sites=a_whole(1))
 def contraction_temperature(oscillation: float, sites: int) -> float:
     """Temperature above which (n - 1) tanh(w / 4 tau) < 1, so that contraction and n log n mixing are proved (n >= 3)."""
     if sites < 3:
@@ -202,6 +228,7 @@ def contraction_temperature(oscillation: float, sites: int) -> float:
     return oscillation / (4 * math.atanh(1 / (sites - 1)))
 
 
+@checked(alpha=an_instance(float, int), sites=a_whole(1), epsilon=a_number(above=0, below=1))
 def mixing_bound(alpha: float, sites: int, epsilon: float = 0.25) -> float:
     """Steps by which the chain is mixed to epsilon: ceil(n / (1 - alpha) (log n + log 1/epsilon)); infinite unless alpha < 1.
 

@@ -9,8 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
+from glauber_mlm.checks import BATCH, a_list, a_whole, checked
+from glauber_mlm.conditionals.protocol import (
+    Conditionals,
+    check_rows,
+    of_conditionals,
+    require_certifiable,
+)
 from glauber_mlm.kernels.sampling import check_temperatures, prepare
+from glauber_mlm.observables.inputs import check_some_states, check_together, finite
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class LocalView:
         return (self.margins >= 0).mean(axis=1)
 
 
+@checked(conditionals=of_conditionals, temperatures=a_list(1), batch=BATCH)
 def local_view(
     conditionals: Conditionals, states: Tensor, temperatures: Sequence[float], batch: int = 256
 ) -> LocalView:
@@ -51,6 +59,7 @@ def local_view(
     Parameters
     ----------
     states : Tensor of int64, shape (K, n)
+        At least one.
     temperatures : sequence of float
 
     Raises
@@ -59,7 +68,7 @@ def local_view(
         For weights in bfloat16, states or temperatures out of range, or logits that are NaN, +inf or all -inf.
     """
     require_certifiable(conditionals)
-    check_states(conditionals, states)
+    check_some_states(conditionals, states)
     states = states.to(conditionals.device)
     taus = check_temperatures(list(temperatures), len(temperatures))
     free = conditionals.free_sites
@@ -84,11 +93,16 @@ def local_view(
     return LocalView(torch.cat(margins).reshape(count, sites).numpy(), escapes.numpy(), taus.numpy())
 
 
+@checked(margin=finite(), temperature=finite(above=0), tokens=a_whole(1))
 def escape_bound(margin: np.ndarray, temperature: np.ndarray, tokens: int) -> np.ndarray:
     """The paper's bound on leaving a state of local margin gamma in one step: (|V| - 1) exp(-gamma / tau).
 
     Parameters
     ----------
+    margin : array of float
+        Finite, in nats at temperature 1.
+    temperature : array of float
+        Above 0; of a shape that goes with that of `margin`.
     tokens : int
         |V|, tokens that may be drawn at a site.
 
@@ -96,4 +110,6 @@ def escape_bound(margin: np.ndarray, temperature: np.ndarray, tokens: int) -> np
     -----
     It is above 1, and says nothing, unless gamma > tau log(|V| - 1).
     """
-    return (tokens - 1) * np.exp(-np.asarray(margin) / np.asarray(temperature))
+    check_together(margin=margin, temperature=temperature)
+    with np.errstate(over="ignore"):  # the bound of a negative margin in the cold is infinite
+        return (tokens - 1) * np.exp(-np.asarray(margin) / np.asarray(temperature))

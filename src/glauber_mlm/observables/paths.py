@@ -11,7 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from glauber_mlm.checks import a_whole, checked, optional
 from glauber_mlm.errors import UserError
+from glauber_mlm.observables.inputs import whole_array
 
 Integers = NDArray[np.int64]
 
@@ -97,6 +99,7 @@ def _states_after(initial: Integers, sites: Integers, tokens: Integers, counts: 
     return result
 
 
+@checked(initial=whole_array(1), sites=whole_array(1), tokens=whole_array(1), every=a_whole(1))
 def reconstruct(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, every: int) -> Integers:
     """The states at times ``0, every, 2 every, ...`` up to T.
 
@@ -109,13 +112,17 @@ def reconstruct(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, every: 
     UserError
         For `every` below 1 or a malformed chain.
     """
-    if every < 1:
-        raise UserError(f"every={every} is out of range; give a number of steps, at least 1")
     path = SojournPath(initial, sites, tokens)
     moments = np.arange(0, path.steps + 1, every)
     return path.states[np.searchsorted(path.entries, moments, side="right") - 1]
 
 
+@checked(
+    initial=whole_array(1),
+    sites=whole_array(1),
+    tokens=whole_array(1),
+    reference=optional(whole_array(1)),
+)
 def hamming_path(
     initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike, reference: ArrayLike | None = None
 ) -> Integers:

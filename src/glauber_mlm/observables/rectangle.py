@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals, check_rows, check_states, require_certifiable
+from glauber_mlm.checks import BATCH, SEED, an_instance, checked, one_of, shown
+from glauber_mlm.conditionals.protocol import (
+    Conditionals,
+    check_rows,
+    of_conditionals,
+    require_certifiable,
+)
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import draw, prepare
+from glauber_mlm.observables.inputs import a_callable, check_some_states
 from glauber_mlm.randomness import RandomStream
 
 Alternatives = Literal["conditional", "top", "uniform"]
+ALTERNATIVES = get_args(Alternatives)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class Rectangles:
         return Rectangles(self.states[rows], self.i[rows], self.j[rows], self.a_new[rows], self.b_new[rows])
 
 
+@checked(conditionals=of_conditionals, seed=SEED, alternatives=one_of(*ALTERNATIVES), batch=BATCH)
 def draw_rectangles(
     conditionals: Conditionals,
     states: Tensor,
@@ -72,6 +81,7 @@ def draw_rectangles(
     Parameters
     ----------
     states : Tensor of int64, shape (R, n)
+        At least one.
     seed : int
         Rectangle r uses chain r of this seed: sites do not depend on how alternatives are drawn.
     alternatives : {"conditional", "top", "uniform"}
@@ -85,14 +95,10 @@ def draw_rectangles(
         or all -inf.
     """
     require_certifiable(conditionals)
-    check_states(conditionals, states)
+    check_some_states(conditionals, states)
     free = conditionals.free_sites
     if len(free) < 2:
         raise UserError("a rectangle needs two free sites")
-    if alternatives not in ("conditional", "top", "uniform"):
-        raise UserError(
-            f"alternatives {alternatives!r} are unknown; allowed are 'conditional', 'top' and 'uniform'"
-        )
     states = states.to(conditionals.device)
     uniforms = RandomStream(seed, range(len(states))).blocks(0, 1, conditionals.device)[0]
     first = (uniforms[:, 0] * len(free)).long()
@@ -122,6 +128,26 @@ def draw_rectangles(
     return Rectangles(states, i, j, alternative(i, uniforms[:, 2]), alternative(j, uniforms[:, 3]))
 
 
+def _check_rectangles(conditionals: Conditionals, rectangles: Rectangles) -> None:
+    """Refuse rectangles that are not on states of these conditionals."""
+    check_some_states(conditionals, rectangles.states)
+    ends = {"i": conditionals.length, "j": conditionals.length}
+    ends |= {"a_new": conditionals.vocabulary, "b_new": conditionals.vocabulary}
+    for name, end in ends.items():
+        values = getattr(rectangles, name)
+        fits = isinstance(values, Tensor) and values.dtype == torch.int64
+        if (
+            not fits
+            or values.shape != (len(rectangles),)
+            or not 0 <= int(values.min()) <= int(values.max()) < end
+        ):
+            raise UserError(
+                f"{name} of the rectangles is {shown(values)}; give a tensor of int64, "
+                f"shape ({len(rectangles)},), in [0, {end})"
+            )
+
+
+@checked(conditionals=of_conditionals, rectangles=an_instance(Rectangles), batch=BATCH)
 def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256) -> Tensor:
     """delta of each rectangle at temperature 1, from four rows of conditionals.
 
@@ -135,10 +161,12 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
     Raises
     ------
     UserError
-        If a conditional of a rectangle gives one of its tokens probability zero: delta is not defined there. For weights in bfloat16, or logits that are NaN,
-        +inf or all -inf.
+        For no rectangles, or rectangles of another model: see `Rectangles` for what they hold. If a
+        conditional of a rectangle gives one of its tokens probability zero: delta is not defined there. For weights
+        in bfloat16, or logits that are NaN, +inf or all -inf.
     """
     require_certifiable(conditionals)
+    _check_rectangles(conditionals, rectangles)
     results = []
     for start in range(0, len(rectangles), batch):
         part = rectangles.take(slice(start, start + batch))
@@ -166,6 +194,7 @@ def defects(conditionals: Conditionals, rectangles: Rectangles, batch: int = 256
     return delta
 
 
+@checked(log_joint=a_callable, rectangles=an_instance(Rectangles), batch=BATCH)
 def joint_defects(log_joint: Callable[[Tensor], Tensor], rectangles: Rectangles, batch: int = 64) -> Tensor:
     """delta of each rectangle when conditionals are ratios of a joint law: the control, zero up to rounding.
 

@@ -11,13 +11,15 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from glauber_mlm.checks import LEVEL, SEED, a_list, a_whole, checked, is_number, one_of, optional
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.survival import check_level
+from glauber_mlm.observables.inputs import finite, whole_array
 
 _CROSSING = 0x63726F73  # keeps these draws apart from every other use of the same seed
 _ROUNDING = 1e-12
 
 
+@checked(n=finite(1, 2), medians=a_list(1), weights=optional(finite(1, above=0)), level=LEVEL)
 def fit_scaling(
     n: ArrayLike, medians: Sequence[float | None], weights: ArrayLike | None = None, level: float = 0.95
 ) -> pd.DataFrame:
@@ -48,19 +50,16 @@ def fit_scaling(
         For a missing (beyond the cap) or non-positive median: a fit to censored medians is a fit to the cap.
     """
     lengths = np.asarray(n, dtype=np.float64)
-    values = np.array([math.nan if value is None else float(value) for value in medians])
-    if lengths.shape != values.shape or len(np.unique(lengths)) < 2 or (lengths < 2).any():
-        raise UserError(
-            "a scaling fit needs as many medians as lengths, lengths of at least 2, and two distinct ones"
-        )
-    if not np.isfinite(values).all() or (values <= 0).any():
+    if not all(is_number(value) and 0 < value < math.inf for value in medians):
         raise UserError(
             "a median is missing or not positive; raise the cap or leave out that length and say so"
         )
+    values = np.array(medians, dtype=np.float64)
+    if lengths.shape != values.shape or len(np.unique(lengths)) < 2:
+        raise UserError("a scaling fit needs as many medians as lengths, and two distinct lengths")
     share = np.ones_like(values) if weights is None else np.asarray(weights, dtype=np.float64)
-    if share.shape != values.shape or not np.isfinite(share).all() or (share <= 0).any():
-        raise UserError("weights must be positive and finite, one for each median")
-    check_level(level)
+    if share.shape != values.shape:
+        raise UserError(f"{len(share)} weights for {len(values)} medians; give one for each")
     log_n, log_t, one = np.log(lengths), np.log(values), np.ones_like(values)
     laws = [
         ("n log n", log_n + np.log(log_n), one[:, None], math.nan),
@@ -126,6 +125,16 @@ class Crossing:
     side: str
 
 
+@checked(
+    temperatures=finite(1),
+    met_counts=whole_array(1, 0),
+    pairs=whole_array(least=1, members=1),
+    level=LEVEL,
+    seed=SEED,
+    between=one_of("bracket", "linear"),
+    resamples=a_whole(1),
+    confidence=LEVEL,
+)
 def crossing_temperature(
     temperatures: ArrayLike,
     met_counts: ArrayLike,
@@ -167,19 +176,18 @@ def crossing_temperature(
     """
     taus = np.asarray(temperatures, dtype=np.float64)
     met = np.asarray(met_counts, dtype=np.int64)
-    number = np.broadcast_to(np.asarray(pairs, dtype=np.int64), met.shape)
-    if taus.ndim != 1 or taus.shape != met.shape or len(np.unique(taus)) != len(taus) or len(taus) < 2:
+    number = np.asarray(pairs, dtype=np.int64)
+    if number.shape not in ((), (1,), met.shape):
+        raise UserError(
+            f"pairs has shape {number.shape}; give one number, or one for each of {met.size} counts"
+        )
+    number = np.broadcast_to(number, met.shape)
+    if taus.shape != met.shape or len(np.unique(taus)) != len(taus) or len(taus) < 2:
         raise UserError(
             "a crossing needs at least two distinct temperatures, with one count of met pairs for each"
         )
-    if (number < 1).any() or (met < 0).any() or (met > number).any():
-        raise UserError(
-            "counts of met pairs must lie between 0 and the number of pairs, which must be at least 1"
-        )
-    check_level(level)
-    check_level(confidence)
-    if between not in ("bracket", "linear"):
-        raise UserError(f"between={between!r} is not known; use 'bracket' or 'linear'")
+    if (met > number).any():
+        raise UserError("more pairs met than there are; counts must lie between 0 and the number of pairs")
     order = np.argsort(taus)
     taus, met, number = taus[order], met[order], number[order]
     fraction = _rising(met, number)

@@ -15,8 +15,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
+from glauber_mlm.checks import LEVEL, SEED, a_number, a_whole, an_array, checked, optional, word_list
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.survival import check_level, wilson_interval
+from glauber_mlm.observables.inputs import check_together, finite
+from glauber_mlm.observables.survival import wilson_interval
 
 Floats = NDArray[np.float64]
 _HITTING = 0x68697474  # keeps these draws apart from every other use of the same seed
@@ -28,6 +30,7 @@ class Embedder(Protocol):
     def __call__(self, texts: list[str]) -> NDArray[np.floating]: ...
 
 
+@checked(a=an_array(), b=an_array())
 def cosine_distance(a: ArrayLike, b: ArrayLike) -> Floats:
     """``1 - cos(a, b)`` along the last axis, in [0, 2]; the other axes broadcast. The vectors need not have unit length.
 
@@ -37,11 +40,12 @@ def cosine_distance(a: ArrayLike, b: ArrayLike) -> Floats:
         For a zero or non-finite vector, which has no direction.
     """
     first, second = _directions(a), _directions(b)
+    check_together(a=first, b=second)
     return np.clip(1.0 - (first * second).sum(axis=-1), 0.0, 2.0)
 
 
 def _directions(vectors: ArrayLike) -> Floats:
-    values = np.asarray(vectors, dtype=np.float64)
+    values = np.atleast_1d(np.asarray(vectors, dtype=np.float64))
     lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     if not np.isfinite(lengths).all() or (lengths == 0).any():
         raise UserError(
@@ -50,6 +54,7 @@ def _directions(vectors: ArrayLike) -> Floats:
     return values / lengths
 
 
+@checked(embeddings=finite(3))
 def drift(embeddings: ArrayLike) -> Floats:
     """Cosine distance of each chain to its own start.
 
@@ -63,11 +68,10 @@ def drift(embeddings: ArrayLike) -> Floats:
     float64 array, shape (chains, times)
     """
     values = np.asarray(embeddings, dtype=np.float64)
-    if values.ndim != 3 or values.shape[1] == 0:
-        raise UserError(f"drift needs embeddings of shape (chains, times, d), not {values.shape}")
     return cosine_distance(values, values[:, :1])
 
 
+@checked(embeddings=finite(2), labels=word_list())
 def unrelated_level(embeddings: ArrayLike, labels: Sequence[str]) -> tuple[float, float]:
     """Mean cosine distance over the pairs of passages of different topics, and its standard error.
 
@@ -80,7 +84,7 @@ def unrelated_level(embeddings: ArrayLike, labels: Sequence[str]) -> tuple[float
         At least three passages and two topics.
     """
     values, topics = _directions(embeddings), np.asarray(labels)
-    if values.ndim != 2 or len(values) != len(topics) or len(topics) < 3 or len(np.unique(topics)) < 2:
+    if len(values) != len(topics) or len(topics) < 3 or len(np.unique(topics)) < 2:
         raise UserError(
             "the unrelated level needs at least three passages of at least two topics, one label for each"
         )
@@ -117,6 +121,15 @@ class HittingTime:
     reached: float
 
 
+@checked(
+    drifts=finite(2),
+    times=finite(1),
+    level=a_number(),
+    seed=SEED,
+    level_error=a_number(0),
+    resamples=a_whole(1),
+    confidence=LEVEL,
+)
 def semantic_hitting_time(
     drifts: ArrayLike,
     times: ArrayLike,
@@ -147,16 +160,10 @@ def semantic_hitting_time(
     confidence : float
     """
     values, moments = np.asarray(drifts, dtype=np.float64), np.asarray(times, dtype=np.float64)
-    if (
-        values.ndim != 2
-        or values.size == 0
-        or moments.shape != values.shape[1:]
-        or (np.diff(moments) <= 0).any()
-    ):
+    if moments.shape != values.shape[1:] or (np.diff(moments) <= 0).any():
         raise UserError(
             f"drifts {values.shape} and times {moments.shape} must be (chains, times) and as many ascending times"
         )
-    check_level(confidence)
     padded = np.append(moments, math.inf)
 
     def first(means: Floats, threshold: ArrayLike) -> Floats:
@@ -177,6 +184,12 @@ def semantic_hitting_time(
     )
 
 
+@checked(
+    scores=finite(2),
+    threshold=a_number(),
+    exit_threshold=optional(a_number()),
+    tail=a_number(above=0, most=1),
+)
 def recurrence(
     scores: ArrayLike, threshold: float, exit_threshold: float | None = None, tail: float = 0.1
 ) -> pd.DataFrame:
@@ -205,10 +218,8 @@ def recurrence(
     """
     values = np.asarray(scores, dtype=np.float64)
     leave = threshold if exit_threshold is None else exit_threshold
-    if values.ndim != 2 or values.size == 0 or not np.isfinite(values).all():
-        raise UserError(f"recurrence needs finite scores of shape (chains, times), not {values.shape}")
-    if leave > threshold or not 0 < tail <= 1:
-        raise UserError("the exit threshold must not exceed the threshold, and the tail must lie in (0, 1]")
+    if leave > threshold:
+        raise UserError(f"exit_threshold is {leave}, above the threshold {threshold}; give at most that")
     above = values > threshold
     decided = above | (values <= leave)
     decided[:, 0] = True  # between the thresholds at the start counts as outside
@@ -230,15 +241,15 @@ def recurrence(
     )
 
 
+@checked(scores=finite(), threshold=a_number())
 def null_share(scores: ArrayLike, threshold: float) -> tuple[float, float, float]:
     """Share of null texts (token-shuffled, or of the corpus) above `threshold`, with its Wilson interval; they must be independent of one another."""
     values = np.asarray(scores, dtype=np.float64).reshape(-1)
-    if values.size == 0:
-        raise UserError("there are no null texts; give at least one score")
     above = int((values > threshold).sum())
     return above / values.size, *wilson_interval(above, values.size)
 
 
+@checked(reference=finite(2))
 def pca_plane(reference: ArrayLike) -> PCA:
     """The plane of the two leading principal components of reference embeddings, shape (k, d), k at least 3.
 
@@ -246,7 +257,7 @@ def pca_plane(reference: ArrayLike) -> PCA:
     do not depend on the chains shown (the labelled passages), or axes of several figures are not comparable.
     """
     values = np.asarray(reference, dtype=np.float64)
-    if values.ndim != 2 or len(values) < 3 or values.shape[1] < 2:
+    if len(values) < 3 or values.shape[1] < 2:
         raise UserError(
             f"a plane needs at least three reference embeddings of width 2 or more, not {values.shape}"
         )

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from glauber_mlm.checks import a_mask, a_whole, checked, optional
 from glauber_mlm.errors import UserError
+from glauber_mlm.observables.inputs import finite, whole_array
 from glauber_mlm.observables.paths import Integers, SojournPath
 
 TRAP_STEPS = 100  # the shortest stay that claim S2 calls a trap
@@ -48,6 +50,14 @@ class Stay:
     censored: bool
 
 
+@checked(
+    initial=whole_array(1),
+    sites=whole_array(1),
+    tokens=whole_array(1),
+    radius=a_whole(0),
+    minimum=a_whole(1),
+    top=optional(a_whole(0)),
+)
 def longest_stays(
     initial: ArrayLike,
     sites: ArrayLike,
@@ -80,10 +90,8 @@ def longest_stays(
         For arguments out of range or a malformed chain.
     """
     path = SojournPath(initial, sites, tokens)
-    if not 0 <= radius <= len(path.initial) or minimum < 1 or (top is not None and top < 0):
-        raise UserError(
-            f"radius={radius}, minimum={minimum}, top={top} is out of range; radius 0 to {len(path.initial)}, minimum at least 1, top at least 0"
-        )
+    if radius > len(path.initial):
+        raise UserError(f"radius is {radius}; give at most {len(path.initial)}, the length of a state")
     waiting: list[tuple[int, int, int, int, int, int, int]] = []
 
     def search(first: int, last: int) -> None:
@@ -179,6 +187,7 @@ class Dwells:
     censored: NDArray[np.bool_]
 
 
+@checked(initial=whole_array(1), sites=whole_array(1), tokens=whole_array(1))
 def dwell_times(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike) -> Dwells:
     """Every dwell of a chain; the lengths sum to T."""
     path = SojournPath(initial, sites, tokens)
@@ -187,20 +196,11 @@ def dwell_times(initial: ArrayLike, sites: ArrayLike, tokens: ArrayLike) -> Dwel
     return Dwells(path.states, path.entries, path.ends - path.entries, censored)
 
 
+@checked(escape_probability=finite(None, 0, 1))
 def expected_dwell(escape_probability: ArrayLike) -> NDArray[np.float64]:
     """Mean of a geometric dwell, ``1 / e`` steps; infinite at 0."""
-    escapes = _probabilities(escape_probability)
     with np.errstate(divide="ignore"):
-        return 1.0 / escapes
-
-
-def _probabilities(values: ArrayLike) -> NDArray[np.float64]:
-    escapes = np.asarray(values, dtype=np.float64)
-    if not ((escapes >= 0) & (escapes <= 1)).all():
-        raise UserError(
-            "escape probabilities must lie between 0 and 1; clip a rounding below 0 before passing it"
-        )
-    return escapes
+        return 1.0 / np.asarray(escape_probability, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,7 @@ class DwellTest:
     p_value: float
 
 
+@checked(lengths=whole_array(1, 0, 1), escapes=finite(1, 0, 1), censored=a_mask(1))
 def dwell_test(lengths: ArrayLike, escapes: ArrayLike, censored: ArrayLike) -> DwellTest:
     """Test dwell times against exact one-step escape probabilities.
 
@@ -250,11 +251,12 @@ def dwell_test(lengths: ArrayLike, escapes: ArrayLike, censored: ArrayLike) -> D
     steps, held, rates = (
         np.asarray(lengths, dtype=np.int64),
         np.asarray(censored, dtype=bool),
-        _probabilities(escapes),
+        np.asarray(escapes, dtype=np.float64),
     )
-    if steps.ndim != 1 or steps.size == 0 or not steps.shape == held.shape == rates.shape:
+    if not steps.shape == held.shape == rates.shape:
         raise UserError(
-            f"lengths {steps.shape}, escapes {rates.shape} and censored {held.shape} must be three lists of one length, at least one dwell"
+            f"lengths {steps.shape}, escapes {rates.shape} and censored {held.shape} must be three lists "
+            "of one length"
         )
     if (steps < 1 - held).any():
         raise UserError(

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from glauber_mlm.checks import LEVEL, a_mask, a_whole, checked
 from glauber_mlm.errors import UserError
+from glauber_mlm.observables.inputs import finite
 
 _ROUNDING = 1e-12  # a product of Kaplan-Meier factors can miss one half by a rounding
 
@@ -76,6 +78,7 @@ class Survival:
         return f"{self.median:.0f} [{low:.0f}, {f'> {self.cap:.0f}' if high is None else f'{high:.0f}'}]"
 
 
+@checked(times=finite(1, 0), met=a_mask(1), level=LEVEL)
 def kaplan_meier(times: ArrayLike, met: ArrayLike, level: float = 0.95) -> Survival:
     """Kaplan-Meier estimate with log-log (Kalbfleisch-Prentice) limits.
 
@@ -98,13 +101,8 @@ def kaplan_meier(times: ArrayLike, met: ArrayLike, level: float = 0.95) -> Survi
         For no runs, unequal lengths, negative or non-finite times.
     """
     moments, seen = np.asarray(times, dtype=np.float64), np.asarray(met, dtype=bool)
-    if moments.ndim != 1 or moments.size == 0 or moments.shape != seen.shape:
-        raise UserError(
-            f"times {moments.shape} and met {seen.shape} must be two lists of one length, at least one run"
-        )
-    if not np.isfinite(moments).all() or (moments < 0).any():
-        raise UserError("times must be finite and not negative; give a censored run the time of its cap")
-    check_level(level)
+    if moments.shape != seen.shape:
+        raise UserError(f"times {moments.shape} and met {seen.shape} must be two lists of one length")
     curve = stats.ecdf(stats.CensoredData.right_censored(moments, ~seen)).sf
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter(
@@ -146,14 +144,7 @@ def _first_below(times: NDArray[np.float64], curve: NDArray[np.float64]) -> floa
     return float(times[np.argmax(below)]) if below.any() else None
 
 
-def check_level(level: float) -> None:
-    """Refuse a confidence level or a fraction outside (0, 1)."""
-    if not 0 < level < 1:
-        raise UserError(
-            f"a level of {level} is out of range; give a number strictly between 0 and 1, for instance 0.95"
-        )
-
-
+@checked(successes=a_whole(0), number=a_whole(0), level=LEVEL)
 def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a binomial proportion; (0, 1) when nothing was tried.
 
@@ -162,16 +153,13 @@ def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[f
     UserError
         Unless ``0 <= successes <= number``.
     """
-    check_level(level)
-    if not 0 <= successes <= number:
+    if successes > number:
         raise UserError(
             f"{successes} successes of {number} is impossible; successes must lie between 0 and the number tried"
         )
     if number == 0:
         return 0.0, 1.0
-    interval = stats.binomtest(int(successes), int(number)).proportion_ci(
-        confidence_level=level, method="wilson"
-    )
+    interval = stats.binomtest(successes, number).proportion_ci(confidence_level=level, method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -208,6 +196,7 @@ class LagBound:
     informative: bool
 
 
+@checked(meeting_times=finite(1, 0), lag=a_whole(1), times=finite(least=0), censored=a_mask(1))
 def lag_bound(meeting_times: ArrayLike, lag: int, times: ArrayLike, censored: ArrayLike) -> LagBound:
     """Upper bound of the distance to stationarity from lagged coupled pairs (Biswas, Jacob and Vanetti 2019).
 
@@ -237,12 +226,10 @@ def lag_bound(meeting_times: ArrayLike, lag: int, times: ArrayLike, censored: Ar
     """
     meetings, open_ended = np.asarray(meeting_times, dtype=np.float64), np.asarray(censored, dtype=bool)
     moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    if meetings.ndim != 1 or meetings.size == 0 or meetings.shape != open_ended.shape:
+    if meetings.shape != open_ended.shape:
         raise UserError(
-            f"meeting times {meetings.shape} and censored {open_ended.shape} must be two lists of one length, at least one pair"
+            f"meeting times {meetings.shape} and censored {open_ended.shape} must be two lists of one length"
         )
-    if lag < 1 or (moments < 0).any():
-        raise UserError(f"lag {lag} and times must be at least 1 and 0 steps")
     if (meetings[~open_ended] <= lag).any() or (meetings[open_ended] < lag).any():
         raise UserError(
             f"a pair met at or before the lag {lag}; meeting times are counted on the leading chain, which runs alone up to the lag"

@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 
+from glauber_mlm.checks import LEVEL, a_mask, a_number, a_whole, checked, choice, optional, word_list
 from glauber_mlm.errors import UserError
+from glauber_mlm.observables.inputs import finite
 from glauber_mlm.observables.survival import wilson_interval
 
 NONE_OF_THESE = "none of these"
@@ -35,13 +37,13 @@ class TopicScorer:
         The columns of `predict_proba`: the topics in alphabetical order, then ``"none of these"``. Set by `fit`.
     """
 
+    @checked(strength=a_number(above=0))
     def __init__(self, strength: float = 10.0) -> None:
-        if not strength > 0:
-            raise UserError(f"strength {strength} is out of range; give a positive number")
         self.strength = strength
         self.classes: tuple[str, ...] = ()
         self._model: LogisticRegression | None = None
 
+    @checked(embeddings=finite(2), labels=word_list(), none_embeddings=finite(2))
     def fit(self, embeddings: ArrayLike, labels: Sequence[str], none_embeddings: ArrayLike) -> TopicScorer:
         """Train on labelled passages and on texts of no topic.
 
@@ -53,14 +55,17 @@ class TopicScorer:
         none_embeddings : array, shape (l, d)
             At least one: token-shuffled passages, random tokens.
         """
-        values, nothing = _matrix(embeddings), _matrix(none_embeddings)
-        topics = [str(label) for label in labels]
+        values, nothing = (np.asarray(part, dtype=np.float64) for part in (embeddings, none_embeddings))
+        topics = list(labels)
         if len(values) != len(topics) or len(set(topics)) < 2 or NONE_OF_THESE in topics:
             raise UserError(
                 f"give one label for each of {len(values)} embeddings, at least two topics, none of them {NONE_OF_THESE!r}"
             )
-        if values.shape[1] != nothing.shape[1] or len(nothing) == 0:
-            raise UserError("give at least one text of no topic, embedded as the passages are")
+        if values.shape[1] != nothing.shape[1]:
+            raise UserError(
+                f"passages have {values.shape[1]} dimensions, texts of no topic {nothing.shape[1]}; "
+                "embed both alike"
+            )
         self.classes = (*sorted(set(topics)), NONE_OF_THESE)
         codes = {name: code for code, name in enumerate(self.classes)}
         targets = np.array([codes[topic] for topic in topics] + [codes[NONE_OF_THESE]] * len(nothing))
@@ -69,26 +74,30 @@ class TopicScorer:
         )
         return self
 
+    @checked(embeddings=finite())
     def predict_proba(self, embeddings: ArrayLike) -> Floats:
         """Probabilities of `classes`, shape (..., number of classes), for embeddings of shape (..., d)."""
         if self._model is None:
             raise UserError("this topic scorer is not trained; call fit first")
-        values = np.asarray(embeddings, dtype=np.float64)
+        values = np.atleast_1d(np.asarray(embeddings, dtype=np.float64))
+        if values.shape[-1] != self._model.n_features_in_:
+            raise UserError(
+                f"embeddings have {values.shape[-1]} dimensions; "
+                f"this scorer was trained on {self._model.n_features_in_}"
+            )
         flat = self._model.predict_proba(values.reshape(-1, values.shape[-1]))
         return flat.reshape(*values.shape[:-1], len(self.classes))
 
     def score(self, embeddings: ArrayLike, topic: str) -> Floats:
         """Probability of one topic, shape (...)."""
         probabilities = self.predict_proba(embeddings)
-        if topic not in self.classes:
-            raise UserError(
-                f"{topic!r} is not a class of this scorer; the classes are {', '.join(self.classes)}"
-            )
+        choice("topic", topic, self.classes)
         return probabilities[..., self.classes.index(topic)]
 
+    @checked(embeddings=finite(2))
     def predict(self, embeddings: ArrayLike) -> list[str]:
         """The most probable class of each row of embeddings, shape (k, d)."""
-        return [self.classes[code] for code in self.predict_proba(_matrix(embeddings)).argmax(axis=1)]
+        return [self.classes[code] for code in self.predict_proba(embeddings).argmax(axis=1)]
 
     def accuracy_report(
         self, embeddings: ArrayLike, labels: Sequence[str], groups: Sequence[str] | None = None
@@ -97,13 +106,7 @@ class TopicScorer:
         return accuracy_table(self.predict(embeddings), labels, groups)
 
 
-def _matrix(embeddings: ArrayLike) -> Floats:
-    values = np.asarray(embeddings, dtype=np.float64)
-    if values.ndim != 2 or not np.isfinite(values).all():
-        raise UserError(f"embeddings must be finite and of shape (texts, d), not {values.shape}")
-    return values
-
-
+@checked(predicted=word_list(), labels=word_list(1), groups=optional(word_list()), level=LEVEL)
 def accuracy_table(
     predicted: Sequence[str], labels: Sequence[str], groups: Sequence[str] | None = None, level: float = 0.95
 ) -> pd.DataFrame:
@@ -122,12 +125,10 @@ def accuracy_table(
     DataFrame
         Columns `label`, `texts`, `passages`, `correct`, `accuracy`, `low`, `high`.
     """
-    sources = (
-        [str(place) for place in range(len(labels))] if groups is None else [str(group) for group in groups]
-    )
-    if not len(predicted) == len(labels) == len(sources) or len(labels) == 0:
+    sources = [str(place) for place in range(len(labels))] if groups is None else groups
+    if not len(predicted) == len(labels) == len(sources):
         raise UserError(
-            f"{len(predicted)} answers, {len(labels)} labels and {len(sources)} passages must be as many, at least one"
+            f"{len(predicted)} answers, {len(labels)} labels and {len(sources)} passages must be as many"
         )
     frame = pd.DataFrame(
         {
@@ -148,6 +149,14 @@ def accuracy_table(
     return pd.DataFrame(rows, columns=["label", "texts", "passages", "correct", "accuracy", "low", "high"])
 
 
+@checked(
+    embeddings=finite(2),
+    labels=word_list(),
+    groups=word_list(),
+    trained=optional(a_mask(1)),
+    folds=a_whole(2),
+    strength=a_number(above=0),
+)
 def cross_validated_probabilities(
     embeddings: ArrayLike,
     labels: Sequence[str],
@@ -181,7 +190,7 @@ def cross_validated_probabilities(
         Columns as `TopicScorer.classes`: topics in alphabetical order, then ``"none of these"``.
     """
     values, topics, sources = (
-        _matrix(embeddings),
+        np.asarray(embeddings, dtype=np.float64),
         np.asarray(labels, dtype=str),
         np.asarray(groups, dtype=str),
     )

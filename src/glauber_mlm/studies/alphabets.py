@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glauber_mlm.checks import SEED, a_whole, a_word, checked
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.domains import RESIDUES, Domain, load_domains
 from glauber_mlm.errors import UserError
@@ -79,6 +80,7 @@ def domain_states(conditionals: MaskedLanguageModel, domains: Sequence[Domain]) 
     return torch.tensor(rows, dtype=torch.int64)
 
 
+@checked(count=a_whole(0), seed=SEED)
 def random_sequences(conditionals: MaskedLanguageModel, count: int, seed: int) -> Tensor:
     """Sequences of letters drawn independently and uniformly from `alphabet`. A longer draw with the same seed begins with the shorter one.
 
@@ -98,6 +100,7 @@ def random_sequences(conditionals: MaskedLanguageModel, count: int, seed: int) -
     return torch.from_numpy(generator.choice(np.array(letters), size=(count, conditionals.length)))
 
 
+@checked(count=a_whole(1), seed=SEED, chains=a_word)
 def starts_for(conditionals: MaskedLanguageModel, count: int, seed: int, chains: str = "HKL") -> Starts:
     """Distinct starts that suit the model, as many as `count` or as there are.
 
@@ -133,6 +136,7 @@ def _shuffled(domains: Sequence[Domain], seed: int) -> list[Domain]:
     return [domains[place] for place in order]
 
 
+@checked(pairs=a_whole(1), seed=SEED)
 def pairs_for(conditionals: MaskedLanguageModel, pairs: int, seed: int) -> tuple[Tensor, Tensor]:
     """First and second states of `pairs` pairs: passages of different topics for a model of text, else random sequences.
 

@@ -9,13 +9,16 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from glauber_mlm.checks import LEVEL, a_number, a_whole, an_instance, checked, optional
 from glauber_mlm.kernels.coupled import steps_at_scale
 from glauber_mlm.observables.scaling import Crossing
 
+LONGEST = 1024  # tokens; the pairs of counts of a longer chain do not fit into memory
 _SEARCHED = (0.1, 4.0)  # temperatures, in units where tau_c = 1
 _CLIPPED = 1e-12
 
 
+@checked(length=a_whole(1, LONGEST), temperature=a_number(above=0), cap=a_whole(0))
 def meeting_probability(length: int, temperature: float, cap: int) -> float:
     """Exact probability that all minus and all plus, coupled maximally, meet within `cap` steps.
 
@@ -60,6 +63,7 @@ def _ordered_pairs(length: int, temperature: float) -> tuple[sparse.csr_matrix, 
     return transition, start, differing == 0
 
 
+@checked(length=a_whole(1, LONGEST), level=LEVEL, multiple=a_number(above=0))
 def exact_crossing(length: int, level: float, multiple: float) -> float | None:
     """The temperature at which the share `level` of the pairs meets within `multiple` n log n steps, to 0.005; None if there is none in 0.1 to 4."""
     cap = steps_at_scale(length, multiple)
@@ -76,6 +80,7 @@ def exact_crossing(length: int, level: float, multiple: float) -> float | None:
     return float(brentq(excess, *_SEARCHED, xtol=5e-3))
 
 
+@checked(crossing=an_instance(Crossing), exact=optional(a_number()))
 def is_inside(crossing: Crossing, exact: float | None) -> bool:
     """Whether the interval of a crossing, open where it runs off the grid, holds the exact temperature."""
     low = -np.inf if crossing.low is None else crossing.low

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,39 @@ import torch
 import xarray
 from torch import Tensor
 
+from glauber_mlm.checks import (
+    BATCH,
+    SEED,
+    a_json,
+    a_number,
+    a_whole,
+    an_instance,
+    checked,
+    choice,
+    number_list,
+    shown,
+    whole_list,
+    word_list,
+    writable_folder,
+)
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
+from glauber_mlm.conditionals.protocol import of_conditionals
+from glauber_mlm.errors import UserError
 from glauber_mlm.kernels.sampling import prepare
 from glauber_mlm.observables.bootstrap import mean_interval
+from glauber_mlm.observables.inputs import (
+    a_callable,
+    a_state_list,
+    a_table,
+    a_text_model,
+    check_some_states,
+    finite,
+    generator,
+    keyed,
+    list_of,
+    vectors_of,
+    whole_array,
+)
 from glauber_mlm.observables.margins import local_view
 from glauber_mlm.observables.semantics import null_share, recurrence
 from glauber_mlm.observables.stays import DwellTest, dwell_test, dwell_times, longest_stays
@@ -36,7 +67,21 @@ IDENTITY_SHARE = (
     0.9  # of the unrelated level: a chain that far from its start, on average, has lost its identity
 )
 _CHUNK_STEPS = 2000  # not a function of the steps, so that a longer run goes on from a shorter one
-_SHUFFLE, _RANDOM = 2**38, 2**38 + 1
+_SHUFFLE, _RANDOM, _MARKED = 2**38, 2**38 + 1, 2**39
+
+
+def _run_of_chains(name: str, value: Any) -> xarray.Dataset:
+    """Rule: a run as `runs.chains.read_chains` gives it."""
+    if not isinstance(value, xarray.Dataset) or not {"initial", "site", "token"} <= set(value.variables):
+        raise UserError(f"{name} is {shown(value)}; give a run of chains, with initial, site and token")
+    return value
+
+
+def _same_number(**parts: Sequence[Any]) -> None:
+    """Refuse lists of unequal lengths."""
+    if len({len(values) for values in parts.values()}) > 1:
+        told = " and ".join(f"{len(values)} {name}" for name, values in parts.items())
+        raise UserError(f"{told} do not go together; give as many of each")
 
 
 @dataclass(frozen=True)
@@ -59,6 +104,7 @@ class Trajectories:
     embeddings: np.ndarray
 
 
+@checked(dataset=_run_of_chains, conditionals=a_text_model, embed=a_callable)
 def trajectories(
     dataset: xarray.Dataset, conditionals: MaskedLanguageModel, every: int, embed: Embed
 ) -> Trajectories:
@@ -66,23 +112,23 @@ def trajectories(
     seen = list(states_along(dataset, every))
     states = np.stack([state for _, state in seen])
     texts = [[conditionals.decode(row) for row in states[:, chain]] for chain in range(states.shape[1])]
-    vectors = embed([text for row in texts for text in row])
+    vectors = vectors_of(embed, [text for row in texts for text in row])
     return Trajectories(
         np.array([time for time, _ in seen]), states, texts, vectors.reshape(states.shape[1], len(seen), -1)
     )
 
 
+@checked(states=a_state_list, seed=SEED)
 def shuffled(conditionals: MaskedLanguageModel, states: Tensor, seed: int) -> Tensor:
     """Each state with its tokens in random order: the same words without their order."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, _SHUFFLE]))
-    return torch.from_numpy(generator.permuted(states.cpu().numpy(), axis=1))
+    return torch.from_numpy(generator(seed, _SHUFFLE).permuted(states.cpu().numpy(), axis=1))
 
 
+@checked(conditionals=a_text_model, count=a_whole(0), seed=SEED)
 def random_states(conditionals: MaskedLanguageModel, count: int, seed: int) -> Tensor:
     """States of tokens drawn uniformly from those that may be sampled."""
     allowed = np.setdiff1d(np.arange(conditionals.vocabulary), conditionals.barred)
-    generator = np.random.Generator(np.random.Philox(key=[seed, _RANDOM]))
-    return torch.from_numpy(generator.choice(allowed, size=(count, conditionals.length)))
+    return torch.from_numpy(generator(seed, _RANDOM).choice(allowed, size=(count, conditionals.length)))
 
 
 @dataclass(frozen=True)
@@ -107,6 +153,13 @@ class TopicStudy:
     shuffled_scores: np.ndarray
 
 
+@checked(
+    conditionals=a_text_model,
+    states=a_state_list,
+    passages=list_of(an_instance(Passage), 1),
+    embed=a_callable,
+    seed=SEED,
+)
 def topic_study(
     conditionals: MaskedLanguageModel, states: Tensor, passages: Sequence[Passage], embed: Embed, seed: int
 ) -> TopicStudy:
@@ -114,11 +167,12 @@ def topic_study(
 
     The other half of the shuffled passages is never trained on.
     """
+    _same_number(states=states, passages=passages)
     words = [conditionals.decode(row) for row in states]
     mixed = [conditionals.decode(row) for row in shuffled(conditionals, states, seed)]
     noise = [conditionals.decode(row) for row in random_states(conditionals, len(states) // 2, seed)]
     texts = words + mixed[::2] + noise + mixed[1::2]  # the last are only scored
-    vectors = embed(texts)
+    vectors = vectors_of(embed, texts)
     topics, names = [passage.topic for passage in passages], [passage.id for passage in passages]
     labels = topics + [NONE_OF_THESE] * (len(texts) - len(words))
     groups = names + names[::2] + [f"random-{k}" for k in range(len(noise))] + names[1::2]
@@ -131,10 +185,12 @@ def topic_study(
     )
 
 
+@checked(conditionals=of_conditionals, batch=BATCH)
 def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch: int = 256) -> np.ndarray:
     """Pseudo-log-likelihood per token at temperature 1, in nats: mean over sites of log p(x_i given x_{-i}); shape (K,)."""
+    check_some_states(conditionals, states)
     free = conditionals.free_sites
-    tokens = states.long().to(conditionals.device).repeat_interleave(len(free), dim=0)
+    tokens = states.to(conditionals.device).repeat_interleave(len(free), dim=0)
     sites = free.repeat(len(states))
     values = []
     for start in range(0, len(tokens), batch):
@@ -144,6 +200,14 @@ def mean_log_likelihood(conditionals: MaskedLanguageModel, states: Tensor, batch
     return torch.cat(values).reshape(len(states), -1).mean(dim=1).numpy()
 
 
+@checked(
+    dataset=_run_of_chains,
+    conditionals=a_text_model,
+    temperature=a_number(0),
+    radius=a_whole(0),
+    minimum=a_whole(1),
+    top=a_whole(1),
+)
 def stay_table(
     dataset: xarray.Dataset,
     conditionals: MaskedLanguageModel,
@@ -211,6 +275,7 @@ def stay_table(
     return frame.sort_values("length", ascending=False, kind="stable", ignore_index=True)[columns]
 
 
+@checked(dataset=_run_of_chains, temperature=a_number(0), dwells=a_whole(1))
 def first_dwells_test(
     dataset: xarray.Dataset, conditionals: MaskedLanguageModel, temperature: float, dwells: int
 ) -> tuple[DwellTest, pd.DataFrame]:
@@ -248,6 +313,13 @@ def first_dwells_test(
     return dwell_test(table["length"], table["escape"], table["censored"]), table
 
 
+@checked(
+    conditionals=a_text_model,
+    levels=whole_list(0, members=1),
+    temperatures=number_list(above=0, members=1),
+    seed=SEED,
+    batch=BATCH,
+)
 def exclamation_drift(
     conditionals: MaskedLanguageModel,
     states: Tensor,
@@ -265,9 +337,20 @@ def exclamation_drift(
     DataFrame
         `level` (N), `temperature`, `state`, `up`, `down` (probabilities of one step), `ratio` (up / down; infinite if only down is 0, 1 if both are).
     """
+    if max(levels, default=0) > conditionals.length:
+        raise UserError(
+            f"level {max(levels)} is more than the {conditionals.length} tokens of a state; "
+            "give levels up to that"
+        )
+    check_some_states(conditionals, states)
     mark = conditionals.tokenizer.convert_tokens_to_ids("!")
-    generator = np.random.Generator(np.random.Philox(key=[seed, 2**39]))
-    order = generator.permuted(np.tile(np.arange(conditionals.length), (len(states), 1)), axis=1)
+    if mark is None or mark in conditionals.barred:
+        raise UserError(
+            'this tokenizer has no token "!" of its own that may be sampled; choose another model'
+        )
+    order = generator(seed, _MARKED).permuted(
+        np.tile(np.arange(conditionals.length), (len(states), 1)), axis=1
+    )
     rows = []
     for level in levels:
         marked = states.clone()
@@ -312,6 +395,15 @@ def exclamation_drift(
     return pd.DataFrame(rows)
 
 
+@checked(
+    results=writable_folder,
+    conditionals=of_conditionals,
+    starts=a_state_list,
+    temperature=a_number(0),
+    steps=a_whole(1),
+    seed=SEED,
+    model=a_json,
+)
 def run(
     results: Path,
     conditionals: MaskedLanguageModel,
@@ -352,16 +444,19 @@ def run(
     )
 
 
+@checked(path=an_instance(Trajectories))
 def hamming_to_start(path: Trajectories) -> np.ndarray:
     """Number of tokens that differ from the start: shape (chains, times)."""
     return (path.states != path.states[:1]).sum(axis=2).T
 
 
+@checked(path=an_instance(Trajectories))
 def changes(path: Trajectories) -> np.ndarray:
     """Number of tokens that changed since the record before: shape (chains, times - 1)."""
     return (path.states[1:] != path.states[:-1]).sum(axis=2).T
 
 
+@checked(ends=keyed(a_number(0), whole_array(2, 0, 1)), seed=SEED)
 def likelihoods(
     conditionals: MaskedLanguageModel, starts: Tensor, ends: dict[float, np.ndarray], seed: int
 ) -> pd.DataFrame:
@@ -369,7 +464,7 @@ def likelihoods(
     parts = []
     first = mean_log_likelihood(conditionals, starts)
     for temperature, states in sorted(ends.items()):
-        final = torch.from_numpy(states.astype(np.int64))
+        final = torch.from_numpy(np.asarray(states, dtype=np.int64))
         kinds = {
             "starts": first,
             "ends": mean_log_likelihood(conditionals, final),
@@ -384,6 +479,7 @@ def likelihoods(
     return pd.concat(parts, ignore_index=True)
 
 
+@checked(values=finite(2))
 def late_distance(values: np.ndarray) -> tuple[float, float]:
     """Mean distance to the start over the last tenth of the record, and its standard error over chains (the chains taken as independent).
 
@@ -392,10 +488,19 @@ def late_distance(values: np.ndarray) -> tuple[float, float]:
     values : ndarray, shape (chains, times)
         At least two chains.
     """
+    values = np.asarray(values)
+    if len(values) < 2:
+        raise UserError(f"values has {len(values)} chains; give at least two, or their spread is not known")
     late = values[:, -max(1, values.shape[1] // 10) :].mean(axis=1)
     return float(late.mean()), float(late.std(ddof=1)) / math.sqrt(len(late))
 
 
+@checked(
+    drifts=keyed(a_number(0), finite(2)),
+    level=a_number(),
+    level_error=a_number(0),
+    likelihood=a_table("temperature", "texts", "chain", "value"),
+)
 def identity(
     drifts: dict[float, np.ndarray], level: float, level_error: float, likelihood: pd.DataFrame
 ) -> tuple[dict[float, bool], dict[float, bool], dict[float, bool]]:
@@ -409,6 +514,10 @@ def identity(
     coherent : dict of bool
         Whether the ends are likelier than their shuffled selves, by two standard errors of the paired difference.
     """
+    if missing := sorted(set(drifts) - set(likelihood["temperature"])):
+        raise UserError(
+            f"likelihood has no rows at temperature {missing[0]:g}; give those of every temperature"
+        )
     reached, below, coherent = {}, {}, {}
     for temperature, values in drifts.items():
         late, spread = late_distance(values)
@@ -423,6 +532,12 @@ def identity(
     return reached, below, coherent
 
 
+@checked(
+    scoring=an_instance(TopicStudy),
+    path=an_instance(Trajectories),
+    topics=word_list(1),
+    times=whole_list(0, members=1),
+)
 def accuracy_along(
     scoring: TopicStudy, path: Trajectories, topics: Sequence[str], times: Sequence[int]
 ) -> pd.DataFrame:
@@ -430,6 +545,7 @@ def accuracy_along(
 
     What is missing to 1 bounds its error rate from above: a chain may really have changed its topic.
     """
+    _same_number(topics=topics, chains=path.embeddings)
     rows = []
     for time in times:
         index = int(np.abs(path.times - time).argmin())
@@ -449,11 +565,13 @@ def accuracy_along(
     return pd.DataFrame(rows)
 
 
+@checked(scoring=an_instance(TopicStudy), passages=list_of(an_instance(Passage), 1), threshold=a_number())
 def politics_nulls(
     scoring: TopicStudy, passages: Sequence[Passage], threshold: float
 ) -> dict[str, tuple[float, float, float]]:
     """Share above the threshold, with its interval, among shuffled and among ordered passages of other topics, scored out of fold."""
-    column = scoring.scorer.classes.index("politics")
+    _same_number(passages=passages, scores=scoring.passage_scores)
+    column = scoring.scorer.classes.index(choice("topic", "politics", scoring.scorer.classes))
     other = np.array([passage.topic != "politics" for passage in passages])
     found = {
         "shuffled passages": scoring.shuffled_scores[other[1::2], column],
@@ -462,19 +580,25 @@ def politics_nulls(
     return {name: null_share(scores, threshold) for name, scores in found.items()}
 
 
+@checked(scores=keyed(a_number(0), finite(2)), topics=word_list(1), threshold=a_number())
 def pooled_visits(scores: dict[float, np.ndarray], topics: Sequence[str], threshold: float) -> pd.DataFrame:
     """`recurrence` of all chains that did not start in politics, temperatures together.
 
     A visit ends when the score falls to half the threshold. `passage` is the place of the chain's start among the starts: chains of several temperatures share it.
     """
     other = np.flatnonzero([topic != "politics" for topic in topics])
+    for values in scores.values():
+        _same_number(topics=topics, chains=values)
+    if not len(other):
+        raise UserError("every chain starts in politics; give chains of other topics too")
     parts = [
-        recurrence(values[other], threshold, threshold / 2).assign(passage=other, temperature=tau)
+        recurrence(np.asarray(values)[other], threshold, threshold / 2).assign(passage=other, temperature=tau)
         for tau, values in sorted(scores.items())
     ]
     return pd.concat(parts, ignore_index=True)
 
 
+@checked(pooled=a_table("passage", "share"), seed=SEED)
 def share_of_time(pooled: pd.DataFrame, seed: int) -> tuple[float, float, float]:
     """Mean share of time above the threshold with its 95 % interval, by bootstrap over starting passages, the chains of one averaged first."""
     mean, low, high = mean_interval(pooled.groupby("passage")["share"].mean(), seed)

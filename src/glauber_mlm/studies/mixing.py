@@ -14,6 +14,19 @@ from scipy import stats
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from glauber_mlm.checks import (
+    LEVEL,
+    SEED,
+    Rule,
+    a_mask,
+    a_number,
+    a_whole,
+    a_word,
+    an_array,
+    an_instance,
+    checked,
+    whole_list,
+)
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.conditionals.solvable import CurieWeiss
@@ -21,6 +34,18 @@ from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.coupled import coalescence, steps_at_scale
 from glauber_mlm.kernels.event import EventDriven
+from glauber_mlm.observables.inputs import (
+    a_callable,
+    a_table,
+    a_text_model,
+    finite,
+    generator,
+    keyed,
+    list_of,
+    pair,
+    record,
+    vectors_of,
+)
 from glauber_mlm.observables.scaling import Crossing, crossing_temperature, fit_scaling
 from glauber_mlm.observables.semantics import drift, semantic_hitting_time, unrelated_level
 from glauber_mlm.observables.stays import longest_stays
@@ -36,6 +61,31 @@ _DRIFT_CHAINS = 2048  # drift cells use the upper half of the 4,096 chain number
 _MISSING = 0.025  # share of bootstrap resamples that may have no time within the record
 DRIFT_SWEEPS = 8  # length of a drift cell
 READINGS_PER_SWEEP = 8
+_POINT = pair(a_whole(1), a_number(0))  # n and temperature
+_OUTCOMES = record(times=finite(1, 0), met=a_mask(1), cap=a_whole(1))
+_DRIFT = record(times=finite(1, 0), drift=finite(2))
+
+
+def _cell(name: str, value: Any) -> dict[str, Any]:
+    """Rule: a cell of coalescence."""
+    if len(_OUTCOMES(name, value)["times"]) != len(value["met"]):
+        raise UserError(
+            f"{name} has {len(value['times'])} times and {len(value['met'])} outcomes; give as many"
+        )
+    return value
+
+
+def _drift_cell(name: str, value: Any) -> dict[str, Any]:
+    """Rule: a cell of drifts with at least two times."""
+    if not np.shape(_DRIFT(name, value)["drift"])[1] == len(value["times"]) >= 2:
+        raise UserError(
+            f"{name} has {len(value['times'])} times; give at least two, and as many drifts of each chain"
+        )
+    return value
+
+
+def _some_cells(members: int = 1) -> Rule:
+    return keyed(_POINT, _cell, members)
 
 
 def coalescence_cell(
@@ -72,6 +122,7 @@ def coalescence_cell(
     return {"times": result.times.tolist(), "met": result.met.tolist(), "cap": cap, "lag": lag}
 
 
+@checked(conditionals=a_text_model)
 def model_cell(
     conditionals: MaskedLanguageModel, temperature: float, pairs: int, seed: int, cap: int, **options: Any
 ) -> dict[str, Any]:
@@ -80,6 +131,7 @@ def model_cell(
     return coalescence_cell(conditionals, first, second, temperature, seed, cap, **options)
 
 
+@checked(pairs=a_whole(1))
 def curie_weiss_cell(
     length: int, temperature: float, pairs: int, seed: int, multiple: float
 ) -> dict[str, Any]:
@@ -89,6 +141,14 @@ def curie_weiss_cell(
     return coalescence_cell(model, start, 1 - start, temperature, seed, steps_at_scale(length, multiple))
 
 
+@checked(
+    conditionals=a_text_model,
+    temperature=a_number(0),
+    chains=a_whole(1, _DRIFT_CHAINS),
+    steps=a_whole(1),
+    every=a_whole(1),
+    embed=a_callable,
+)
 def drift_cell(
     conditionals: MaskedLanguageModel,
     temperature: float,
@@ -118,10 +178,11 @@ def drift_cell(
         state, _ = plain.walk(conditionals, state, stream, times[-1], taken)
         times.append(times[-1] + taken)
         texts.append([conditionals.decode(row) for row in state.tokens])
-    vectors = embed([text for row in texts for text in row]).reshape(len(times), chains, -1)
+    vectors = vectors_of(embed, [text for row in texts for text in row]).reshape(len(times), chains, -1)
     return {"times": times, "drift": drift(vectors.transpose(1, 0, 2)).tolist()}
 
 
+@checked(cells=_some_cells())
 def grid_table(cells: dict[tuple[int, float], dict[str, Any]]) -> pd.DataFrame:
     """One row a cell: pairs, met by the cap, cap, Kaplan-Meier median as text and as a number (NaN where censored)."""
     rows = []
@@ -141,17 +202,17 @@ def grid_table(cells: dict[tuple[int, float], dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@checked(cell=_cell, seed=SEED, resamples=a_whole(1))
 def median_logs(cell: dict[str, Any], seed: int, resamples: int = 1000) -> tuple[float, float]:
     """Logarithm of the median meeting time (NaN where more than half are censored) and its bootstrap standard error (see `_log_error`)."""
     times = np.where(cell["met"], cell["times"], np.inf)
     if not np.isfinite(np.median(times)):
         return math.nan, math.nan
-    draws = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS])).integers(
-        len(times), size=(resamples, len(times))
-    )
+    draws = generator(seed, _MEDIANS).integers(len(times), size=(resamples, len(times)))
     return float(np.log(np.median(times))), _log_error(np.median(times[draws], axis=1), cell["cap"])
 
 
+@checked(cell=_drift_cell, level=a_number(), level_error=a_number(0), seed=SEED, resamples=a_whole(1))
 def drift_logs(
     cell: dict[str, Any], level: float, level_error: float, seed: int, resamples: int = 1000
 ) -> tuple[float, float]:
@@ -160,10 +221,10 @@ def drift_logs(
     hit = semantic_hitting_time(drifts, times, level, seed)
     if hit.time is None or hit.time <= 0:
         return math.nan, math.nan
-    generator = np.random.Generator(np.random.Philox(key=[seed, _MEDIANS + 1]))
+    draws = generator(seed, _MEDIANS + 1)
     chains = len(drifts)
-    means = generator.multinomial(chains, np.full(chains, 1 / chains), size=resamples) @ drifts / chains
-    above = means >= level + level_error * generator.standard_normal((resamples, 1))
+    means = draws.multinomial(chains, np.full(chains, 1 / chains), size=resamples) @ drifts / chains
+    above = means >= level + level_error * draws.standard_normal((resamples, 1))
     hits = np.where(above.any(axis=1), np.maximum(times[above.argmax(axis=1)], times[1]), np.inf)
     spacing = (times[1] - times[0]) / hit.time / math.sqrt(12)  # reading off a grid of times
     return math.log(hit.time), float(math.hypot(_log_error(hits, times[-1]), spacing))
@@ -176,6 +237,7 @@ def _log_error(resampled: np.ndarray, end: float) -> float:
     return float(np.log(np.minimum(resampled, end)).std())
 
 
+@checked(lengths=finite(1, 2), logs=an_array(1), errors=an_array(1))
 def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[float]) -> pd.DataFrame:
     """Chi-square tests of T = C n log n, C n and C n^2 at fixed temperature, beside the fitted exponent of C n^a.
 
@@ -195,6 +257,8 @@ def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[fl
         With fewer than three usable lengths.
     """
     n, log_t, error = (np.asarray(values, dtype=np.float64) for values in (lengths, logs, errors))
+    if not n.shape == log_t.shape == error.shape:
+        raise UserError(f"{len(n)} lengths, {len(log_t)} times and {len(error)} errors must be as many")
     usable = np.isfinite(log_t) & np.isfinite(error) & (error > 0)
     if usable.sum() < 3:
         raise UserError(
@@ -232,6 +296,14 @@ def law_tests(lengths: Sequence[int], logs: Sequence[float], errors: Sequence[fl
 CALIBRATION_TEMPERATURES = (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0, 1.2)
 
 
+@checked(
+    store=an_instance(CellStore),
+    name=a_word,
+    points=list_of(_POINT),
+    parameters=an_instance(dict),
+    compute=a_callable,
+    fingerprint=a_callable,
+)
 def grid(
     store: CellStore,
     name: str,
@@ -263,6 +335,7 @@ def grid(
     return cells
 
 
+@checked(cells=_some_cells())
 def crossings(cells: dict[tuple[int, float], dict[str, Any]], level: float, seed: int) -> dict[int, Crossing]:
     """tau*(n) of each length; see `observables.scaling.crossing_temperature`."""
     found = {}
@@ -275,6 +348,7 @@ def crossings(cells: dict[tuple[int, float], dict[str, Any]], level: float, seed
     return found
 
 
+@checked(found=keyed(a_whole(1), an_instance(Crossing)))
 def crossing_table(found: dict[int, Crossing]) -> pd.DataFrame:
     """`n`, `tau_star`, `low`, `high`, `side`."""
     return pd.DataFrame(
@@ -285,6 +359,7 @@ def crossing_table(found: dict[int, Crossing]) -> pd.DataFrame:
     ).astype({"tau_star": float, "low": float, "high": float})
 
 
+@checked(table=a_table("temperature", "met", "pairs"))
 def censored_share(table: pd.DataFrame) -> float:
     """Share of pairs censored at the lowest temperature, all lengths together."""
     coldest = table[table["temperature"] == table["temperature"].min()]
@@ -315,6 +390,7 @@ class Variation:
     found: dict[int, Crossing]
 
 
+@checked(cells=_some_cells(), common=_some_cells(), multiple=a_number(above=0), level=LEVEL)
 def vary_apparatus(
     cells: dict[tuple[int, float], dict],
     common: dict[tuple[int, float], dict],
@@ -342,15 +418,22 @@ def vary_apparatus(
     return [*variations, Variation("coupling", "common random numbers", crossings(common, level, seed))]
 
 
+@checked(conditionals=a_text_model, embed=a_callable)
 def unrelated(
     conditionals: MaskedLanguageModel, embed: Callable[[list[str]], np.ndarray]
 ) -> tuple[float, float]:
     """Mean cosine distance of passages of different topics, cut to n tokens, and its standard error."""
     passages = load_passages()
-    vectors = embed([conditionals.decode(row) for row in passage_states(conditionals, passages)])
+    vectors = vectors_of(embed, [conditionals.decode(row) for row in passage_states(conditionals, passages)])
     return unrelated_level(vectors, [passage.topic for passage in passages])
 
 
+@checked(
+    coalescing=_some_cells(0),
+    drifting=keyed(_POINT, _drift_cell, 0),
+    levels=keyed(a_whole(1), pair(a_number(), a_number(0)), 0),
+    seed=SEED,
+)
 def clock_points(
     coalescing: dict[tuple[int, float], dict],
     drifting: dict[tuple[int, float], dict],
@@ -365,6 +448,10 @@ def clock_points(
         Level of the semantic clock at each length and its standard error. The errors come from the same passages at every length, and are taken
         as independent.
     """
+    if missing := sorted({n for n, _ in drifting} - set(levels)):
+        raise UserError(
+            f"levels lacks the length {missing[0]}; give the level of the semantic clock at each length"
+        )
     rows = []
     for (n, _), cell in sorted(coalescing.items()):
         rows.append(("coalescence", n, *median_logs(cell, seed)))
@@ -378,6 +465,7 @@ def clock_points(
     )
 
 
+@checked(points=a_table("clock", "n", "log", "error"))
 def laws_by_clock(points: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """`law_tests` on each clock that has three usable lengths."""
     usable = points[np.isfinite(points["log"]) & (points["error"] > 0)]
@@ -388,6 +476,7 @@ def laws_by_clock(points: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+@checked(conditionals=a_text_model, chains=a_whole(1), steps=a_whole(1))
 def holding_cell(
     conditionals: MaskedLanguageModel, temperature: float, chains: int, steps: int, radius: int, seed: int
 ) -> dict[str, Any]:
@@ -421,6 +510,7 @@ def holding_cell(
     return {"stays": lengths, "cut": cut, "rows": kernel.forward_rows}
 
 
+@checked(holding=record(stays=list_of(whole_list(0), 1)))
 def longest_of_each(holding: dict[str, Any]) -> np.ndarray:
     """Length of the longest stay of each chain, in steps."""
     return np.array([max(stays, default=0) for stays in holding["stays"]])

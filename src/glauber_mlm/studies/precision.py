@@ -8,23 +8,45 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.checks import SEED, a_whole, a_word, checked, number_list
+from glauber_mlm.conditionals.protocol import Conditionals, of_conditionals
+from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import EventDriven
 from glauber_mlm.kernels.sampling import prepare, total_variation
+from glauber_mlm.observables.inputs import a_state_list, check_some_states, keyed
 from glauber_mlm.randomness import RandomStream
 
 
+@checked(
+    low=of_conditionals,
+    high=of_conditionals,
+    temperatures=number_list(0, members=1),
+)
 def precision_cost(
     low: Conditionals, high: Conditionals, states: Tensor, temperatures: Sequence[float]
 ) -> pd.DataFrame:
     """Total variation between the conditionals of one model in two precisions, at the sites of given states.
+
+    Parameters
+    ----------
+    low, high : Conditionals
+        One model in two precisions.
+    states : Tensor of int64, shape (K, n)
+        At least one.
+    temperatures : sequence of float
+        At least 0.
 
     Returns
     -------
     DataFrame
         `temperature`, `mean TV of one step`, `largest seen` (over sites and states).
     """
+    check_some_states(low, states)
+    if (high.length, high.vocabulary) != (low.length, low.vocabulary):
+        raise UserError(
+            "low and high are conditionals of other lengths or vocabularies; give one model in two precisions"
+        )
     free = low.free_sites
     tokens, sites = states.to(low.device).repeat_interleave(len(free), dim=0), free.repeat(len(states))
     rows = [
@@ -45,6 +67,7 @@ def precision_cost(
     return pd.DataFrame(table)
 
 
+@checked(models=keyed(a_word, of_conditionals), states=a_state_list, steps=a_whole(1), seed=SEED)
 def divergence(
     models: dict[str, Conditionals], states: Tensor, temperature: float, steps: int, seed: int
 ) -> pd.DataFrame:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +13,23 @@ import torch
 from torch import Tensor
 
 from glauber_mlm import models
+from glauber_mlm.checks import (
+    SEED,
+    a_whole,
+    a_word,
+    an_instance,
+    checked,
+    nearest,
+    optional,
+    shown,
+    word_list,
+)
 from glauber_mlm.conditionals.causal import CausalCandidates, LeftToRight
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.conditionals.protocol import Conditionals, of_conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.observables.bootstrap import mean_interval
+from glauber_mlm.observables.inputs import a_callable, a_state_list, a_table, a_text_model, generator
 from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
 from glauber_mlm.pretrained.registry import chains_of
 from glauber_mlm.randomness import RandomStream
@@ -43,11 +57,18 @@ class Floor:
         return float(max(self.batch.max(), self.double.max()))
 
 
+@checked(states=a_state_list, count=a_whole(1))
 def rectangle_starts(states: Tensor, count: int) -> Tensor:
     """Repeat starting states in turn until there are `count`."""
     return states[torch.arange(count) % len(states)]
 
 
+@checked(
+    conditionals=of_conditionals,
+    double=of_conditionals,
+    rectangles=an_instance(Rectangles),
+    seed=SEED,
+)
 def numerical_floor(
     conditionals: Conditionals, double: Conditionals, rectangles: Rectangles, reference: Tensor, seed: int
 ) -> Floor:
@@ -60,15 +81,20 @@ def numerical_floor(
     double : Conditionals
         The same model in float64.
     """
-    order = torch.from_numpy(
-        np.random.Generator(np.random.Philox(key=[seed, 2**36])).permutation(len(rectangles))
-    )
+    fits = isinstance(reference, Tensor) and reference.dtype == torch.float64
+    if not fits or reference.shape != (len(rectangles),):
+        raise UserError(
+            f"reference is {shown(reference)}; give the {len(rectangles)} defects of the rectangles, "
+            "a float64 tensor"
+        )
+    order = torch.from_numpy(generator(seed, 2**36).permutation(len(rectangles)))
     again = torch.empty_like(reference)
     again[order] = defects(conditionals, rectangles.take(order.to(rectangles.states.device)), batch=37)
     exact = defects(double, rectangles, batch=64)
     return Floor((again - reference).abs().numpy(), (exact - reference).abs().numpy())
 
 
+@checked(conditionals=of_conditionals, protocols=word_list(1))
 def defects_by_protocol(
     conditionals: Conditionals,
     starts: Tensor,
@@ -82,6 +108,8 @@ def defects_by_protocol(
     DataFrame
         `protocol`, `delta` (nats), `distance` (|i - j|), `rectangle`.
     """
+    if len(set(protocols)) < len(protocols):
+        raise UserError(f"protocols is {shown(protocols)}; give each way to draw alternatives once")
     parts = []
     for protocol in protocols:
         rectangles = draw_rectangles(conditionals, starts, seed=seed, alternatives=protocol)
@@ -100,6 +128,7 @@ def defects_by_protocol(
     return pd.concat(parts, ignore_index=True)
 
 
+@checked(frame=a_table("protocol", "delta", "rectangle"), seed=SEED, passages=optional(a_whole(1)))
 def summary_by_protocol(frame: pd.DataFrame, seed: int, passages: int | None = None) -> pd.DataFrame:
     """Mean |delta| with a bootstrap interval over the `passages` that rectangles take turns on, median and the share above 0.1 nats, for each protocol."""
     rows = []
@@ -122,6 +151,23 @@ def summary_by_protocol(frame: pd.DataFrame, seed: int, passages: int | None = N
     return pd.DataFrame(rows)
 
 
+def _control(name: str, value: Any) -> str:
+    """Rule: left_to_right, or a name or folder of a model that is not nearly that."""
+    meant = nearest(a_word(name, value), ["left_to_right"])
+    if value != "left_to_right" and meant != ";" and "/" not in value and not Path(value).exists():
+        raise UserError(
+            f"{name} is {shown(value)}{meant} allowed: left_to_right, or a causal model by hub id or folder"
+        )
+    return value
+
+
+@checked(
+    control=_control,
+    conditionals=a_text_model,
+    double=a_text_model,
+    starts=a_state_list,
+    seed=SEED,
+)
 def control_defects(
     control: str,
     conditionals: MaskedLanguageModel,
@@ -195,6 +241,7 @@ def _random_rectangles(tokens: Tensor, seed: int) -> Rectangles:
     return Rectangles(tokens, i, j, torch.tensor(new[:count]), torch.tensor(new[count:]))
 
 
+@checked(names=word_list(), length=a_whole(2), count=a_whole(2), seed=SEED, rule=a_callable)
 def verdicts_of_models(
     names: Sequence[str],
     length: int,

@@ -40,7 +40,7 @@ def passage_states(conditionals: MaskedLanguageModel, passages: Sequence[Passage
     if dropped:
         warnings.warn(
             f"{len(dropped)} of {len(passages)} passages have words that this model never samples; these were dropped",
-            stacklevel=2,
+            stacklevel=3,
         )
     for passage, tokens in zip(passages, coded, strict=True):
         if len(tokens) < conditionals.length:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from glauber_mlm.checks import SEED, a_whole, an_instance, checked, number_list
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
-from glauber_mlm.conditionals.protocol import Conditionals
+from glauber_mlm.conditionals.protocol import Conditionals, check_states, of_conditionals
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.observables import exact, finite_chain
 from glauber_mlm.observables.enumeration import enumerate_logits, enumerate_states
 from glauber_mlm.observables.influence import mixing_bound
+from glauber_mlm.observables.inputs import a_state_list, a_text_model, generator
 from glauber_mlm.randomness import RandomStream
 
 LONGEST_RESOLVED = 2**40
 ROUNDED_PRODUCTION = 1e-12  # nats a step; tests/test_exact.py holds reversible chains to it
 
 
+@checked(conditionals=of_conditionals, free=a_whole(2), tokens=a_whole(2), seed=SEED)
 def restrict_to_likely(
     conditionals: Conditionals, state: Tensor, free: int, tokens: int, seed: int
 ) -> Restricted:
@@ -35,13 +37,12 @@ def restrict_to_likely(
     free, tokens : int
         The chain has `tokens ** free` states.
     """
-    if not 2 <= free <= len(conditionals.free_sites) or tokens < 2:
+    check_states(conditionals, state[None] if isinstance(state, Tensor) else state)
+    if free > len(conditionals.free_sites):
         raise UserError(
-            f"{free} free sites with {tokens} tokens each is out of range; free at least 2 of {len(conditionals.free_sites)} sites and allow at least 2 tokens"
+            f"{free} free sites is out of range; free at least 2 and at most {len(conditionals.free_sites)}"
         )
-    order = np.random.Generator(np.random.Philox(key=[seed, 2**35])).permutation(
-        conditionals.free_sites.cpu().numpy()
-    )
+    order = generator(seed, 2**35).permutation(conditionals.free_sites.cpu().numpy())
     sites = sorted(int(site) for site in order[:free])
     places = torch.tensor(sites, device=conditionals.device)
     state = state.to(conditionals.device)
@@ -55,6 +56,7 @@ def restrict_to_likely(
     return Restricted(conditionals, sites, allowed.tolist())
 
 
+@checked(restricted=an_instance(Restricted), temperatures=number_list(above=0, members=1))
 def restricted_chain(restricted: Restricted, base: Tensor, temperatures: Sequence[float]) -> pd.DataFrame:
     """Everything about a restricted chain that can be computed exactly, by temperature.
 
@@ -105,6 +107,7 @@ def restricted_chain(restricted: Restricted, base: Tensor, temperatures: Sequenc
     return pd.DataFrame(rows)
 
 
+@checked(conditionals=of_conditionals, states=a_state_list, sweeps=a_whole(0), seed=SEED)
 def descend(conditionals: Conditionals, states: Tensor, sweeps: int, seed: int) -> Tensor:
     """Run chains at temperature 0 for `sweeps` sweeps: each visited site takes its argmax.
 
@@ -119,6 +122,7 @@ def descend(conditionals: Conditionals, states: Tensor, sweeps: int, seed: int) 
     return final.tokens.cpu()
 
 
+@checked(conditionals=a_text_model)
 def allowed_tokens(conditionals: MaskedLanguageModel) -> Tensor:
     """Which tokens may be sampled: bool, shape (V,)."""
     allowed = torch.ones(conditionals.vocabulary, dtype=torch.bool)
