@@ -64,5 +64,5 @@ def load_domains(chains: str = "HKL") -> list[Domain]:
     lines = files("glauber_mlm").joinpath("data/domains.jsonl").read_text(encoding="utf-8").splitlines()
     domains = [Domain(**json.loads(line)) for line in lines]
     if not isinstance(chains, str) or not chains or set(chains) - {"H", "K", "L"}:
-        raise UserError(f"chains is {shown(chains)}; give some of the letters H, K and L")
+        raise UserError(f"chains is {shown(chains)}; the chains are H, K and L, given as letters")
     return [domain for domain in domains if domain.chain in chains]
