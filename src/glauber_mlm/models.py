@@ -129,8 +129,7 @@ def load(
         For an unknown dtype, device or model; files that cannot be read; a configuration that names another class
         than the one that would be loaded, or needs code of its own; a checkpoint that lacks tensors of the model,
         has others, or holds NaN; a masked model whose tokenizer has no mask token, or one that the model has no
-        embedding for; for a
-        pretrained model whose package is absent, of another version or altered.
+        embedding for; a pretrained model whose package is absent, of another version or altered.
     """
     place = check_device("device", device)
     if place.type == "meta":
