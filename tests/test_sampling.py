@@ -360,3 +360,13 @@ def test_the_chi_square_of_right_counts_is_uniform_and_of_wrong_ones_is_not():
     assert 0.4 < p_values.mean() < 0.6 and (p_values < 0.05).mean() < 0.1
     assert chi_square_p(generator.multinomial(20_000, np.roll(law, 1)), law) < 1e-100
     assert chi_square(np.array([5, 0, 1]), np.array([0.5, 0.5, 0.0])) == (math.inf, 1)
+
+
+def test_laws_equal_up_to_rounding_share_no_token_that_one_of_them_bars():
+    weak = torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[-torch.inf, 0.0, 2.0]])
+    tau, zero = torch.tensor([0.05], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    p, q = (prepare(rows, tau) for rows in weak)
+    token = draw(p, zero)
+    assert int(token) == 0 and float(probability(p, token)) < 1e-16
+    partner = maximal_partner(p, q, token, zero, zero)
+    assert float(probability(q, partner)) > 0
