@@ -189,12 +189,13 @@ def maximal_partner(
             return tokens
     else:  # choosing rows would wait for the device
         rows = torch.arange(len(keep), device=keep.device)
-    target = second.values[rows].double() / second.blocks[rows, -1:]
-    excess = (target - first.values[rows].double() / first.blocks[rows, -1:]).clamp_(min=0)
-    # No positive part is left only where the laws are equal up to rounding, and there q itself is as good: X's token may have no weight in it.
-    excess = torch.where(excess.amax(dim=1, keepdim=True) > 0, excess, target)
+    values, sums = second.values[rows], second.blocks[rows]
+    excess = values.double() / sums[:, -1:] - first.values[rows].double() / first.blocks[rows, -1:]
+    excess.clamp_(min=0)
     blocks = excess.view(len(rows), -1, BLOCK).sum(dim=2).cumsum(dim=1)
     fresh = _draw_from_blocks(excess, blocks, residual[rows])
+    # No positive part is left only where the laws are equal up to rounding: then q itself is drawn from, for it may bar X's token.
+    fresh = torch.where(blocks[:, -1] > 0, fresh, _draw_from_blocks(values, sums, residual[rows]))
     partner = tokens.clone()
     partner[rows] = torch.where(keep[rows], tokens[rows], fresh)
     return partner
