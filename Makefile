@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 # A process for each core; the tests of a file stay together, for they share what is costly to make.
 PARALLEL := -n auto --dist loadfile
 # Modules that compute; the chapter tooling and the command line are tested, but not what `make coverage` is about.
-ENGINE := randomness conditionals kernels runs observables studies models embedded passages
+ENGINE := randomness conditionals kernels runs inputs exact statistics readings text chapters models embedded passages domains pretrained
 
 # Sets $python to the interpreter asked for with PYTHON=..., else to the first of the usual names that is new enough.
 define choose_python

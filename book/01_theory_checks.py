@@ -46,7 +46,7 @@ settle_sweeps = 20  # sweeps at temperature 0 before margins are read
 escape_temperatures = [0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0]
 
 # %% tags=["hide-input"]
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 
 chapter = open_chapter("theory_checks", globals())
 p = chapter.parameters
@@ -56,14 +56,12 @@ import numpy as np
 import pandas as pd
 
 from glauber_mlm import models
-from glauber_mlm.book import rules
-from glauber_mlm.figures import theory as figures
-from glauber_mlm.figures.show import say, set_style, show, table
-from glauber_mlm.observables import influence
-from glauber_mlm.observables.margins import escape_bound, local_view
-from glauber_mlm.studies import theory as study
-from glauber_mlm.studies.starts import starting_states
-from glauber_mlm.wording import theory as words
+from glauber_mlm.chapters.base import rules
+from glauber_mlm.chapters.base.show import say, set_style, show, table
+from glauber_mlm.chapters.theory_checks import figures, study, words
+from glauber_mlm.readings import influence
+from glauber_mlm.readings.margins import escape_bound, local_view
+from glauber_mlm.text.starts import starting_states
 
 set_style()
 loaded = models.load(p.model, dtype=p.dtype, device=p.device, attention=p.attention, revision=p.revision)

@@ -46,7 +46,7 @@ control_rectangles = 32
 more_models = []  # masked models of other sizes, for claim R3
 
 # %% tags=["hide-input"]
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 
 chapter = open_chapter("rectangle_test", globals())
 p = chapter.parameters
@@ -55,14 +55,13 @@ p = chapter.parameters
 import numpy as np
 
 from glauber_mlm import models
-from glauber_mlm.book import rules
-from glauber_mlm.figures import rectangles as figures
-from glauber_mlm.figures.show import number, say, set_style, show, table
-from glauber_mlm.observables.bootstrap import mean_interval
-from glauber_mlm.observables.rectangle import defects, draw_rectangles
+from glauber_mlm.chapters.base import rules
+from glauber_mlm.chapters.base.show import number, say, set_style, show, table
+from glauber_mlm.chapters.rectangle_test import figures, study
 from glauber_mlm.pretrained.registry import chains_of
-from glauber_mlm.studies import rectangles as study
-from glauber_mlm.studies.alphabets import starts_for
+from glauber_mlm.readings.rectangle import defects, draw_rectangles
+from glauber_mlm.statistics.bootstrap import mean_interval
+from glauber_mlm.text.alphabets import starts_for
 
 set_style()
 options = {"device": p.device, "attention": p.attention, "revision": p.revision}

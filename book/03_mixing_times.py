@@ -49,25 +49,23 @@ radius = 2  # Hamming radius of a stay
 divergence_steps = 200
 
 # %% tags=["hide-input"]
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 
 chapter = open_chapter("mixing_times", globals())
 p = chapter.parameters
 
 # %% tags=["hide-input"]
 from glauber_mlm import embedded, models
-from glauber_mlm.book import rules
-from glauber_mlm.figures import mixing as figures
-from glauber_mlm.figures.show import number, say, set_style, show, table
+from glauber_mlm.chapters.base import rules
+from glauber_mlm.chapters.base.show import number, say, set_style, show, table
+from glauber_mlm.chapters.mixing_times import figures, precision, study, words
+from glauber_mlm.chapters.theory_checks.study import allowed_tokens
+from glauber_mlm.exact import curie_weiss as calibration
 from glauber_mlm.kernels.coupled import steps_at_scale
-from glauber_mlm.observables import influence
-from glauber_mlm.observables.survival import wilson_interval
 from glauber_mlm.passages import load_passages
-from glauber_mlm.studies import calibration, precision
-from glauber_mlm.studies import mixing as study
-from glauber_mlm.studies.starts import passage_states, starting_states
-from glauber_mlm.studies.theory import allowed_tokens
-from glauber_mlm.wording import mixing as words
+from glauber_mlm.readings import influence
+from glauber_mlm.statistics.survival import wilson_interval
+from glauber_mlm.text.starts import passage_states, starting_states
 
 set_style()
 loaded = models.load(p.model, dtype=p.dtype, device=p.device, attention=p.attention, revision=p.revision)

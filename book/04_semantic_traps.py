@@ -41,7 +41,7 @@ exclamation_states = 8
 exclamation_temperatures = [0.5, 1.0, 1.5]
 
 # %% tags=["hide-input"]
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 
 chapter = open_chapter("semantic_traps", globals())
 p = chapter.parameters
@@ -50,15 +50,13 @@ p = chapter.parameters
 import pandas as pd
 
 from glauber_mlm import embedded, models
-from glauber_mlm.book import rules
-from glauber_mlm.figures import landscape as figures
-from glauber_mlm.figures.show import say, set_style, show, table
-from glauber_mlm.observables.semantics import drift, pca_plane, unrelated_level
+from glauber_mlm.chapters.base import rules
+from glauber_mlm.chapters.base.show import say, set_style, show, table
+from glauber_mlm.chapters.semantic_traps import figures, study, words
 from glauber_mlm.passages import load_passages
 from glauber_mlm.runs.chains import diagnostics
-from glauber_mlm.studies import landscape as study
-from glauber_mlm.studies.starts import passage_states, starting_states
-from glauber_mlm.wording import landscape as words
+from glauber_mlm.text.semantics import drift, pca_plane, unrelated_level
+from glauber_mlm.text.starts import passage_states, starting_states
 
 set_style()
 options = {"device": p.device, "attention": p.attention, "revision": p.revision}

@@ -28,15 +28,15 @@ profile = "cpu"
 output = ""
 
 # %% tags=["hide-input"]
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 
 chapter = open_chapter("scoreboard", globals())
 
 # %% tags=["hide-input"]
 
-from glauber_mlm.book.ledger import read_ledger
-from glauber_mlm.book.scoreboard import ScoreboardTable
-from glauber_mlm.figures.show import say
+from glauber_mlm.chapters.base.ledger import read_ledger
+from glauber_mlm.chapters.base.show import say
+from glauber_mlm.chapters.scoreboard.words import ScoreboardTable
 
 frame = read_ledger(chapter.output)
 counts = frame["verdict"].value_counts()

@@ -11,9 +11,9 @@ import torch
 from bad_values import NO_LISTS, NO_NUMBERS, NO_WORDS, Entry, Kind
 from pydantic.fields import FieldInfo
 
-from glauber_mlm.book.chapter import open_chapter
-from glauber_mlm.book.ledger import read_ledger
-from glauber_mlm.book.parameters import CHAPTERS, chapter_spec, validate
+from glauber_mlm.chapters.base.chapter import open_chapter
+from glauber_mlm.chapters.base.ledger import read_ledger
+from glauber_mlm.chapters.base.parameters import CHAPTERS, chapter_spec, validate
 
 NO_TEXTS = (True, 3, 1.5, math.nan, [], {}, b"word", object(), np.bool_(True), ["cpu"])
 SPOILT_LISTS = (
@@ -121,7 +121,7 @@ def accepted(field: FieldInfo) -> tuple[Any, ...]:
 def entries_of(chapter: str) -> list[Entry]:
     return [
         Entry(
-            f"glauber_mlm.book.parameters.validate:{chapter}.{name}",
+            f"glauber_mlm.chapters.base.parameters.validate:{chapter}.{name}",
             lambda value, name=name: validate(chapter, {name: value}),
             lambda field=field: {"value": field.default},
             {"value": kind_of(name, field)},
@@ -138,7 +138,7 @@ OUTPUT = tempfile.mkdtemp()
 ENTRIES = [
     *(entry for chapter in CHAPTERS for entry in entries_of(chapter)),
     Entry(
-        "glauber_mlm.book.parameters.validate",
+        "glauber_mlm.chapters.base.parameters.validate",
         validate,
         lambda: {"chapter_name": "mixing_times", "mapping": {}},
         {
@@ -149,13 +149,13 @@ ENTRIES = [
         },
     ),
     Entry(
-        "glauber_mlm.book.parameters.chapter_spec",
+        "glauber_mlm.chapters.base.parameters.chapter_spec",
         chapter_spec,
         lambda: {"name": "scoreboard"},
         {"name": CHAPTER},
     ),
     Entry(
-        "glauber_mlm.book.chapter.open_chapter",
+        "glauber_mlm.chapters.base.chapter.open_chapter",
         open_chapter,
         lambda: {"name": "scoreboard", "namespace": {"output": OUTPUT}},
         {
@@ -182,7 +182,7 @@ ENTRIES = [
         },
     ),
     Entry(
-        "glauber_mlm.book.ledger.read_ledger",
+        "glauber_mlm.chapters.base.ledger.read_ledger",
         read_ledger,
         lambda: {"results": OUTPUT},
         {"results": Kind((None, 3, "", [], True))},

@@ -20,17 +20,17 @@ from tiny_corpus import write_news
 from tiny_models import BUILDERS, randomise, wordpiece
 
 from glauber_mlm.atomic import output_file, output_folder
-from glauber_mlm.book import pairing, site
-from glauber_mlm.book.chapter import open_chapter
-from glauber_mlm.book.claims import CLAIMS
-from glauber_mlm.book.execute import chapter_parameters, refresh_reference, run_book, run_chapter
-from glauber_mlm.book.layout import build_folder, executed_path, find_repository_root, repository_root
-from glauber_mlm.book.ledger import Ledger, read_ledger
-from glauber_mlm.book.offline import outside_resources
-from glauber_mlm.book.parameters import validate
-from glauber_mlm.book.scoreboard import ScoreboardTable
-from glauber_mlm.book.status import status_page
-from glauber_mlm.book.times import format_seconds, note_time, read_times
+from glauber_mlm.chapters.base.chapter import open_chapter
+from glauber_mlm.chapters.base.claims import CLAIMS
+from glauber_mlm.chapters.base.ledger import Ledger, read_ledger
+from glauber_mlm.chapters.base.parameters import validate
+from glauber_mlm.chapters.scoreboard.words import ScoreboardTable
+from glauber_mlm.layout import build_folder, executed_path, find_repository_root, repository_root
+from glauber_mlm.publishing import pairing, site
+from glauber_mlm.publishing.execute import chapter_parameters, refresh_reference, run_book, run_chapter
+from glauber_mlm.publishing.offline import outside_resources
+from glauber_mlm.publishing.status import status_page
+from glauber_mlm.publishing.times import format_seconds, note_time, read_times
 from glauber_mlm.training import card
 from glauber_mlm.training.corpus import load_packs, read_articles
 from glauber_mlm.training.heldout import held_out_loss
@@ -172,7 +172,7 @@ def ledger(**arguments: Any) -> Ledger:
 
 ENTRIES = [
     Entry(
-        "glauber_mlm.book.execute.run_chapter",
+        "glauber_mlm.publishing.execute.run_chapter",
         standing_in(run_chapter),
         lambda: {
             "name": "rectangle_test",
@@ -191,7 +191,7 @@ ENTRIES = [
         {"overrides": (None, {}, {"seed": 8}), "folder": (None,), "name": ("02_rectangle_test",)},
     ),
     Entry(
-        "glauber_mlm.book.execute.chapter_parameters",
+        "glauber_mlm.publishing.execute.chapter_parameters",
         chapter_parameters,
         lambda: {
             "name": "rectangle_test",
@@ -209,56 +209,56 @@ ENTRIES = [
         },
     ),
     Entry(
-        "glauber_mlm.book.execute.run_book",
+        "glauber_mlm.publishing.execute.run_book",
         standing_in(run_book),
         lambda: {"profile": "smoke", "root": executed()},
         {"profile": PROFILE, "root": PATH.but(None)},
     ),
     Entry(
-        "glauber_mlm.book.execute.refresh_reference",
+        "glauber_mlm.publishing.execute.refresh_reference",
         standing_in(refresh_reference),
         lambda: {"root": executed()},
         {"root": PATH.but(None)},
     ),
     Entry(
-        "glauber_mlm.book.site.build_site",
+        "glauber_mlm.publishing.site.build_site",
         standing_in(site.build_site),
         lambda: {"profile": "smoke", "root": executed()},
         {"profile": PROFILE, "root": PATH.but(None)},
     ),
     Entry(
-        "glauber_mlm.book.site.render_reference",
+        "glauber_mlm.publishing.site.render_reference",
         standing_in(site.render_reference),
         lambda: {"root": executed()},
         {"root": PATH.but(None)},
     ),
     Entry(
-        "glauber_mlm.book.status.status_page",
+        "glauber_mlm.publishing.status.status_page",
         status_page,
         lambda: {"profile": "smoke", "folder": place(), "engine": "1.0"},
         {"profile": word(), "folder": PATH, "engine": word()},
     ),
     Entry(
-        "glauber_mlm.book.layout.repository_root",
+        "glauber_mlm.layout.repository_root",
         repository_root,
         lambda: {"start": book()},
         {"start": PATH.but(None).also("/", "/dev/null")},
     ),
     Entry(
-        "glauber_mlm.book.layout.find_repository_root",
+        "glauber_mlm.layout.find_repository_root",
         find_repository_root,
         lambda: {"start": book()},
         {"start": PATH.but(None)},
     ),
     Entry(
-        "glauber_mlm.book.layout.build_folder",
+        "glauber_mlm.layout.build_folder",
         build_folder,
         lambda: {"root": book(), "profile": "smoke"},
         {"profile": Kind((*NO_WORDS, "..", "a/b", "a b", "a\n"))},
     ),
     *(
         Entry(
-            f"glauber_mlm.book.pairing.{call.__name__}",
+            f"glauber_mlm.publishing.pairing.{call.__name__}",
             call,
             lambda: {"script": executed() / "book" / "02_rectangle_test.py"},
             {"script": SCRIPT},
@@ -266,13 +266,13 @@ ENTRIES = [
         for call in (pairing.refresh, pairing.differences, pairing.read_script)
     ),
     Entry(
-        "glauber_mlm.book.pairing.twin_path",
+        "glauber_mlm.publishing.pairing.twin_path",
         pairing.twin_path,
         lambda: {"script": "a.py"},
         {"script": PATH},
     ),
     Entry(
-        "glauber_mlm.book.pairing.store_outputs",
+        "glauber_mlm.publishing.pairing.store_outputs",
         pairing.store_outputs,
         lambda: {
             "script": executed() / "book" / "02_rectangle_test.py",
@@ -282,28 +282,30 @@ ENTRIES = [
         {"script": SCRIPT, "executed": PATH.also("/", "missing.ipynb", "/dev/null"), "profile": word()},
     ),
     Entry(
-        "glauber_mlm.book.offline.outside_resources",
+        "glauber_mlm.publishing.offline.outside_resources",
         outside_resources,
         lambda: {"site": place()},
         {"site": PATH.also("/dev/null", "missing")},
     ),
     Entry(
-        "glauber_mlm.book.times.format_seconds",
+        "glauber_mlm.publishing.times.format_seconds",
         format_seconds,
         lambda: {"seconds": 7.3},
         {"seconds": number(-1, -0.1)},
         {"seconds": (7, np.float32(7.5), np.int64(70))},
     ),
     Entry(
-        "glauber_mlm.book.times.note_time",
+        "glauber_mlm.publishing.times.note_time",
         note_time,
         lambda: {"folder": place(), "name": "rectangle_test", "seconds": 7.3},
         {"folder": FOLDER, "name": word(), "seconds": number(-1, -0.1)},
         {"seconds": (7, np.float64(7.5))},
     ),
-    Entry("glauber_mlm.book.times.read_times", read_times, lambda: {"folder": place()}, {"folder": PATH}),
     Entry(
-        "glauber_mlm.book.ledger.Ledger",
+        "glauber_mlm.publishing.times.read_times", read_times, lambda: {"folder": place()}, {"folder": PATH}
+    ),
+    Entry(
+        "glauber_mlm.chapters.base.ledger.Ledger",
         ledger,
         lambda: {},
         {
@@ -313,7 +315,7 @@ ENTRIES = [
         },
     ),
     Entry(
-        "glauber_mlm.book.ledger.Ledger.record",
+        "glauber_mlm.chapters.base.ledger.Ledger.record",
         lambda **arguments: ledger().record(**arguments),
         lambda: {
             "claim": "R1",
@@ -332,14 +334,14 @@ ENTRIES = [
         {"interval": (None,), "note": ("",)},
     ),
     Entry(
-        "glauber_mlm.book.chapter.Chapter.headline",
+        "glauber_mlm.chapters.base.chapter.Chapter.headline",
         lambda **arguments: chapter().headline(**arguments),
         lambda: {"name": "mean", "value": 0.5},
         {"name": word(), "value": Kind((1 + 2j, object(), {1: 2}, [object()], {"__float__": 1}))},
         {"value": (None, True, np.float64(0.5), math.nan, "text", [1, (2,)], {"a": 1}, np.arange(3))},
     ),
     Entry(
-        "glauber_mlm.book.scoreboard.ScoreboardTable",
+        "glauber_mlm.chapters.scoreboard.words.ScoreboardTable",
         ScoreboardTable,
         lambda: {"frame": read_ledger(place())},
         {"frame": Kind((None, {}, [], "R1", 3, read_ledger(place()).drop(columns="claim"), object()))},

@@ -20,7 +20,7 @@ from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.domains import load_domains
 from glauber_mlm.passages import load_passages, pick
 from glauber_mlm.pretrained.registry import chains_of
-from glauber_mlm.studies import alphabets, starts
+from glauber_mlm.text import alphabets, starts
 
 TEXT = Kind((None, 3, True, [], b"word", math.nan, "", "   "))
 
@@ -123,25 +123,25 @@ ENTRIES = [
         {"passages": Kind((None, 3, "x", True)), "count": whole(0, 112), "seed": SEED},
     ),
     Entry(
-        "glauber_mlm.studies.starts.passage_states",
+        "glauber_mlm.text.starts.passage_states",
         starts.passage_states,
         lambda: {"conditionals": bert(), "passages": load_passages()[:2]},
         {"passages": Kind((None, 3, "x", True, ["the game"], [None]))},
     ),
     Entry(
-        "glauber_mlm.studies.starts.starting_states",
+        "glauber_mlm.text.starts.starting_states",
         starts.starting_states,
         lambda: {"conditionals": bert(), "count": 2, "seed": 1},
         {"count": whole(0, 112), "seed": SEED},
     ),
     Entry(
-        "glauber_mlm.studies.starts.starting_pairs",
+        "glauber_mlm.text.starts.starting_pairs",
         starts.starting_pairs,
         lambda: {"conditionals": bert(), "pairs": 2, "seed": 1},
         {"pairs": whole(1, 56), "seed": SEED},
     ),
     Entry(
-        "glauber_mlm.studies.starts.cell_chains",
+        "glauber_mlm.text.starts.cell_chains",
         starts.cell_chains,
         lambda: {"length": 8, "temperature": 1.0, "count": 3},
         {"length": whole(1), "temperature": number(-1.0, 1e9), "count": whole(0, 4096)},
@@ -165,7 +165,7 @@ ENTRIES = [
         {"texts": listed(3, None, True, least=0)},
     ),
     Entry(
-        "glauber_mlm.studies.alphabets.starts_for",
+        "glauber_mlm.text.alphabets.starts_for",
         alphabets.starts_for,
         lambda: {"conditionals": bert(), "count": 2, "seed": 1},
         {"count": whole(1), "seed": SEED, "chains": word()},

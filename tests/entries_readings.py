@@ -18,22 +18,19 @@ from by_hand import letters
 from entries_engine import OBJECTS, SEED, STATES
 from entries_models import bert, tiny
 
+from glauber_mlm.chapters.mixing_times import precision
+from glauber_mlm.chapters.mixing_times import study as mixing
+from glauber_mlm.chapters.rectangle_test import study as rectangles
+from glauber_mlm.chapters.semantic_traps import study as landscape
+from glauber_mlm.chapters.theory_checks import study as theory
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss
-from glauber_mlm.observables import (
-    bootstrap,
-    influence,
-    margins,
-    rectangle,
-    scaling,
-    semantics,
-    stays,
-    survival,
-    topics,
-)
+from glauber_mlm.exact import curie_weiss as calibration
 from glauber_mlm.passages import load_passages
+from glauber_mlm.readings import influence, margins, rectangle, stays
 from glauber_mlm.runs.cells import CellStore
-from glauber_mlm.studies import calibration, landscape, mixing, precision, rectangles, starts, theory
+from glauber_mlm.statistics import bootstrap, scaling, survival
+from glauber_mlm.text import semantics, starts, topics
 
 VECTOR = Kind(
     (
@@ -221,11 +218,9 @@ def short() -> torch.Tensor:
 
 
 DATASET = Kind((*FRAME.bad, xarray.Dataset(), xarray.Dataset({"site": 1})))
-STUDY = "glauber_mlm.studies"
-READING = "glauber_mlm.observables"
 READINGS = [
     Entry(
-        f"{READING}.bootstrap.mean_interval",
+        "glauber_mlm.statistics.bootstrap.mean_interval",
         bootstrap.mean_interval,
         lambda: {"values": [1.0, 2.0]},
         {
@@ -240,7 +235,7 @@ READINGS = [
         {"values": (np.ones(2), (1, 2), torch.ones(2))},
     ),
     Entry(
-        f"{READING}.influence.sample_influence",
+        "glauber_mlm.readings.influence.sample_influence",
         influence.sample_influence,
         lambda: {"conditionals": CurieWeiss(3), "states": short(), "temperatures": [1.0], "seed": 1},
         {
@@ -252,7 +247,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.influence.logit_oscillation_bound",
+        "glauber_mlm.readings.influence.logit_oscillation_bound",
         influence.logit_oscillation_bound,
         lambda: {"model": tiny().load("bert").model, "allowed": theory.allowed_tokens(bert())},
         {
@@ -262,19 +257,19 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.influence.contraction_temperature",
+        "glauber_mlm.readings.influence.contraction_temperature",
         influence.contraction_temperature,
         lambda: {"oscillation": 10.0, "sites": 4},
         {"oscillation": number(-1.0), "sites": whole(3)},
     ),
     Entry(
-        f"{READING}.margins.local_view",
+        "glauber_mlm.readings.margins.local_view",
         margins.local_view,
         lambda: {"conditionals": CurieWeiss(3), "states": short(), "temperatures": [1.0]},
         {"conditionals": OBJECTS, "states": STATES, "temperatures": TEMPERATURES, "batch": BATCH},
     ),
     Entry(
-        f"{READING}.margins.escape_bound",
+        "glauber_mlm.readings.margins.escape_bound",
         margins.escape_bound,
         lambda: {"margin": 1.0, "temperature": 0.5, "tokens": 20},
         {
@@ -285,7 +280,7 @@ READINGS = [
         {"margin": (-1.0, 2, np.ones((2, 3)), torch.ones(3)), "temperature": (1, np.float32(0.5))},
     ),
     Entry(
-        f"{READING}.rectangle.draw_rectangles",
+        "glauber_mlm.readings.rectangle.draw_rectangles",
         rectangle.draw_rectangles,
         lambda: {"conditionals": CurieWeiss(3), "states": short(), "seed": 1},
         {
@@ -297,7 +292,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.rectangle.defects",
+        "glauber_mlm.readings.rectangle.defects",
         rectangle.defects,
         lambda: {"conditionals": bert(), "rectangles": drawn()},
         {
@@ -315,7 +310,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.semantics.drift",
+        "glauber_mlm.text.semantics.drift",
         semantics.drift,
         lambda: {"embeddings": np.ones((1, 2, 3))},
         {
@@ -330,19 +325,19 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.semantics.unrelated_level",
+        "glauber_mlm.text.semantics.unrelated_level",
         semantics.unrelated_level,
         lambda: {"embeddings": np.eye(4), "labels": ["a", "a", "b", "b"]},
         {"embeddings": MATRIX.also(np.zeros((4, 4))), "labels": LABELS.also(["a"], ["a"] * 4)},
     ),
     Entry(
-        f"{READING}.semantics.pca_plane",
+        "glauber_mlm.text.semantics.pca_plane",
         semantics.pca_plane,
         lambda: {"reference": np.eye(4)},
         {"reference": MATRIX.also(np.ones((2, 4)))},
     ),
     Entry(
-        f"{READING}.semantics.semantic_hitting_time",
+        "glauber_mlm.text.semantics.semantic_hitting_time",
         semantics.semantic_hitting_time,
         lambda: {"drifts": [[0.0, 1.0]], "times": [0, 1], "level": 0.5},
         {
@@ -356,7 +351,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.semantics.recurrence",
+        "glauber_mlm.text.semantics.recurrence",
         semantics.recurrence,
         lambda: {"scores": [[0.0, 1.0]], "threshold": 0.5},
         {
@@ -367,26 +362,26 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.survival.wilson_interval",
+        "glauber_mlm.statistics.survival.wilson_interval",
         survival.wilson_interval,
         lambda: {"successes": 1, "number": 3},
         {"successes": whole(0, 3), "number": whole(1), "level": LEVEL},
     ),
     Entry(
-        f"{READING}.survival.kaplan_meier",
+        "glauber_mlm.statistics.survival.kaplan_meier",
         survival.kaplan_meier,
         lambda: {"times": [1, 2], "met": [True, False]},
         {"times": VECTOR.also([math.nan, 1.0], [-1, 2]), "met": MASK.also([True]), "level": LEVEL},
         {"met": ([1, 0], np.array([True, True]))},
     ),
     Entry(
-        f"{READING}.survival.lag_bound",
+        "glauber_mlm.statistics.survival.lag_bound",
         survival.lag_bound,
         lambda: {"meeting_times": [5, 9], "lag": 2, "times": [0, 4], "censored": [False, False]},
         {"meeting_times": VECTOR, "lag": whole(1), "times": NUMBERS.also([-1]), "censored": MASK},
     ),
     Entry(
-        f"{READING}.scaling.crossing_temperature",
+        "glauber_mlm.statistics.scaling.crossing_temperature",
         scaling.crossing_temperature,
         lambda: {"temperatures": [1.0, 2.0], "met_counts": [0, 4], "pairs": 4},
         {
@@ -403,7 +398,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.scaling.fit_scaling",
+        "glauber_mlm.statistics.scaling.fit_scaling",
         scaling.fit_scaling,
         lambda: {"n": [4, 8, 16], "medians": [10.0, 30.0, 80.0]},
         {
@@ -421,7 +416,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.stays.longest_stays",
+        "glauber_mlm.readings.stays.longest_stays",
         stays.longest_stays,
         lambda: {"initial": [0, 0], "sites": [0, 1], "tokens": [1, 1], "radius": 1},
         {
@@ -434,7 +429,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.stays.dwell_test",
+        "glauber_mlm.readings.stays.dwell_test",
         stays.dwell_test,
         lambda: {"lengths": [2, 3], "escapes": [0.5, 0.4], "censored": [False, True]},
         {
@@ -444,7 +439,7 @@ READINGS = [
         },
     ),
     Entry(
-        f"{READING}.topics.TopicScorer",
+        "glauber_mlm.text.topics.TopicScorer",
         topics.TopicScorer,
         lambda: {"strength": 1.0},
         {"strength": number(0, -1.0)},
@@ -452,31 +447,31 @@ READINGS = [
 ]
 STUDIES = [
     Entry(
-        f"{STUDY}.calibration.exact_crossing",
+        "glauber_mlm.exact.curie_weiss.exact_crossing",
         calibration.exact_crossing,
         lambda: {"length": 3, "level": 0.5, "multiple": 5.0},
         {"length": whole(1, 1024).also(10**9), "level": LEVEL, "multiple": number(0, -1.0)},
     ),
     Entry(
-        f"{STUDY}.calibration.is_inside",
+        "glauber_mlm.exact.curie_weiss.is_inside",
         calibration.is_inside,
         lambda: {"crossing": scaling.Crossing(1.0, 0.5, 1.5, "inside"), "exact": 1.0},
         {"crossing": OBJECTS, "exact": number().but(None)},
     ),
     Entry(
-        f"{STUDY}.theory.allowed_tokens",
+        "glauber_mlm.chapters.theory_checks.study.allowed_tokens",
         theory.allowed_tokens,
         lambda: {"conditionals": bert()},
         {"conditionals": TEXT_MODEL},
     ),
     Entry(
-        f"{STUDY}.theory.descend",
+        "glauber_mlm.chapters.theory_checks.study.descend",
         theory.descend,
         lambda: {"conditionals": CurieWeiss(3), "states": short(), "sweeps": 1, "seed": 1},
         {"conditionals": OBJECTS, "states": STATES, "sweeps": whole(0), "seed": SEED},
     ),
     Entry(
-        f"{STUDY}.theory.restrict_to_likely",
+        "glauber_mlm.chapters.theory_checks.study.restrict_to_likely",
         theory.restrict_to_likely,
         lambda: {"conditionals": bert(), "state": begun()[0], "free": 2, "tokens": 2, "seed": 1},
         {
@@ -488,7 +483,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.theory.restricted_chain",
+        "glauber_mlm.chapters.theory_checks.study.restricted_chain",
         theory.restricted_chain,
         lambda: {"restricted": Restricted(CurieWeiss(3), [0, 1]), "base": short()[0], "temperatures": [1.0]},
         {
@@ -498,13 +493,13 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.rectangles.rectangle_starts",
+        "glauber_mlm.chapters.rectangle_test.study.rectangle_starts",
         rectangles.rectangle_starts,
         lambda: {"states": begun(), "count": 3},
         {"states": TENSOR, "count": whole(1)},
     ),
     Entry(
-        f"{STUDY}.rectangles.numerical_floor",
+        "glauber_mlm.chapters.rectangle_test.study.numerical_floor",
         rectangles.numerical_floor,
         lambda: {
             "conditionals": bert(),
@@ -524,7 +519,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.rectangles.defects_by_protocol",
+        "glauber_mlm.chapters.rectangle_test.study.defects_by_protocol",
         rectangles.defects_by_protocol,
         lambda: {"conditionals": bert(), "starts": begun(), "seed": 1},
         {
@@ -535,13 +530,13 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.rectangles.summary_by_protocol",
+        "glauber_mlm.chapters.rectangle_test.study.summary_by_protocol",
         rectangles.summary_by_protocol,
         lambda: {"frame": by_protocol(), "seed": 1},
         {"frame": FRAME, "seed": SEED, "passages": whole(1).but(None)},
     ),
     Entry(
-        f"{STUDY}.rectangles.control_defects",
+        "glauber_mlm.chapters.rectangle_test.study.control_defects",
         rectangles.control_defects,
         lambda: {
             "control": "left_to_right",
@@ -559,7 +554,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.rectangles.verdicts_of_models",
+        "glauber_mlm.chapters.rectangle_test.study.verdicts_of_models",
         rectangles.verdicts_of_models,
         lambda: {"names": [], "length": 8, "count": 4, "seed": 1, "rule": lambda *_: "agrees"},
         {
@@ -571,7 +566,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.precision.precision_cost",
+        "glauber_mlm.chapters.mixing_times.precision.precision_cost",
         precision.precision_cost,
         lambda: {"low": bert(), "high": bert(), "states": begun(), "temperatures": [1.0]},
         {
@@ -582,7 +577,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.precision.divergence",
+        "glauber_mlm.chapters.mixing_times.precision.divergence",
         precision.divergence,
         lambda: {
             "models": {"a": bert(), "b": bert()},
@@ -600,7 +595,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.mixing.curie_weiss_cell",
+        "glauber_mlm.chapters.mixing_times.study.curie_weiss_cell",
         mixing.curie_weiss_cell,
         lambda: {"length": 3, "temperature": 1.0, "pairs": 2, "seed": 1, "multiple": 2.0},
         {
@@ -612,7 +607,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.mixing.model_cell",
+        "glauber_mlm.chapters.mixing_times.study.model_cell",
         mixing.model_cell,
         lambda: {"conditionals": bert(), "temperature": 9.0, "pairs": 2, "seed": 1, "cap": 5},
         {
@@ -626,7 +621,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.mixing.drift_cell",
+        "glauber_mlm.chapters.mixing_times.study.drift_cell",
         mixing.drift_cell,
         lambda: {
             "conditionals": bert(),
@@ -648,7 +643,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.mixing.holding_cell",
+        "glauber_mlm.chapters.mixing_times.study.holding_cell",
         mixing.holding_cell,
         lambda: {
             "conditionals": bert(),
@@ -668,7 +663,7 @@ STUDIES = [
         },
     ),
     Entry(
-        f"{STUDY}.mixing.grid",
+        "glauber_mlm.chapters.mixing_times.study.grid",
         mixing.grid,
         lambda: {
             "store": CellStore(Path(tempfile.mkdtemp())),
@@ -702,7 +697,7 @@ STUDIES = [
         },
     ),
     *(
-        Entry(f"{STUDY}.mixing.{function.__name__}", function, good, kinds)
+        Entry(f"glauber_mlm.chapters.mixing_times.study.{function.__name__}", function, good, kinds)
         for function, good, kinds in (
             (mixing.grid_table, lambda: {"cells": cells()}, {"cells": CELLS}),
             (
@@ -775,7 +770,7 @@ STUDIES = [
         )
     ),
     *(
-        Entry(f"{STUDY}.landscape.{function.__name__}", function, good, kinds)
+        Entry(f"glauber_mlm.chapters.semantic_traps.study.{function.__name__}", function, good, kinds)
         for function, good, kinds in (
             (
                 landscape.run,

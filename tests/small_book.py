@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import papermill
 
-from glauber_mlm.book.parameters import CHAPTERS
+from glauber_mlm.chapters.base.parameters import CHAPTERS
 
 HEADER = """\
 # ---
@@ -29,7 +29,7 @@ output = ""
 
 # %%
 import sys
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 chapter = open_chapter("{name}", globals())
 
 # %%

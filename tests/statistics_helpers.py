@@ -28,9 +28,7 @@ from glauber_mlm.conditionals.solvable import (
     RandomJoint,
 )
 from glauber_mlm.conditionals.stubs import RareToken
-from glauber_mlm.kernels import coupled, plain
-from glauber_mlm.kernels.event import EventDriven
-from glauber_mlm.observables.exact import (
+from glauber_mlm.exact.glauber import (
     coupled_meeting_times,
     enumerate_logits,
     enumerate_states,
@@ -39,8 +37,10 @@ from glauber_mlm.observables.exact import (
     stationary,
     transition_matrix,
 )
-from glauber_mlm.observables.survival import lag_bound
+from glauber_mlm.kernels import coupled, plain
+from glauber_mlm.kernels.event import EventDriven
 from glauber_mlm.randomness import RandomStream
+from glauber_mlm.statistics.survival import lag_bound
 
 P_VALUE = 1e-4
 SIGMAS = 4.0

@@ -11,15 +11,15 @@ from antibody import Loader
 from tiny_alphabets import ALPHABETS, TinyAlphabets
 from tiny_models import TinyModels
 
+from glauber_mlm.chapters.rectangle_test import study as rectangles
 from glauber_mlm.domains import RESIDUES, load_domains
 from glauber_mlm.errors import UserError
 from glauber_mlm.kernels import plain
 from glauber_mlm.models import LoadedModel
-from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.passages import load_passages
-from glauber_mlm.studies import rectangles
-from glauber_mlm.studies.alphabets import alphabet, domain_states, pairs_for, random_sequences, starts_for
-from glauber_mlm.studies.starts import starting_pairs, starting_states
+from glauber_mlm.readings.rectangle import defects, draw_rectangles
+from glauber_mlm.text.alphabets import alphabet, domain_states, pairs_for, random_sequences, starts_for
+from glauber_mlm.text.starts import starting_pairs, starting_states
 
 pytest_plugins = ("tiny_fixtures", "pretrained_fixtures")
 

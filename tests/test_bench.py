@@ -12,10 +12,10 @@ from statistics_helpers import P_VALUE, chi_square_p
 from tiny_models import TinyModels
 
 from glauber_mlm import bench
+from glauber_mlm.chapters.semantic_traps.study import random_states
 from glauber_mlm.conditionals.stubs import PlantedMargins
 from glauber_mlm.kernels import plain
 from glauber_mlm.randomness import RandomStream
-from glauber_mlm.studies.landscape import random_states
 
 pytest_plugins = ("tiny_fixtures",)
 

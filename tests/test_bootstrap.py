@@ -11,7 +11,7 @@ from scipy import stats
 from statistics_helpers import P_VALUE
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.bootstrap import mean_interval
+from glauber_mlm.statistics.bootstrap import mean_interval
 
 
 def test_intervals_cover_at_their_level():

@@ -13,8 +13,8 @@ from tiny_models import LONGEST, TinyModels, random_states
 from glauber_mlm.conditionals import Conditionals
 from glauber_mlm.conditionals.causal import CausalCandidates, LeftToRight
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables import exact
-from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
+from glauber_mlm.exact import glauber as exact
+from glauber_mlm.readings.rectangle import Rectangles, defects, draw_rectangles, joint_defects
 
 pytest_plugins = ("tiny_fixtures",)
 

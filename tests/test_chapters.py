@@ -12,11 +12,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from glauber_mlm.book.claims import CLAIMS, Verdict
-from glauber_mlm.book.execute import run_book
-from glauber_mlm.book.ledger import read_ledger
-from glauber_mlm.book.outputs import errors
-from glauber_mlm.book.parameters import CHAPTERS
+from glauber_mlm.chapters.base.claims import CLAIMS, Verdict
+from glauber_mlm.chapters.base.ledger import read_ledger
+from glauber_mlm.chapters.base.parameters import CHAPTERS
+from glauber_mlm.publishing.execute import run_book
+from glauber_mlm.publishing.outputs import errors
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,10 +16,10 @@ import pytest
 from small_book import write_book
 
 from glauber_mlm import cli, models
-from glauber_mlm.book import execute, pairing
-from glauber_mlm.book import site as site_module
 from glauber_mlm.errors import UserError
 from glauber_mlm.pretrained.registry import PRETRAINED
+from glauber_mlm.publishing import execute, pairing
+from glauber_mlm.publishing import site as site_module
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from transformers import BertForMaskedLM, PreTrainedTokenizerBase
 
 from glauber_mlm import embedded, models
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.influence import logit_oscillation_bound
 from glauber_mlm.passages import load_passages
+from glauber_mlm.readings.influence import logit_oscillation_bound
 
 pytest_plugins = ("tiny_fixtures",)
 

@@ -22,7 +22,7 @@ from glauber_mlm.conditionals.solvable import (
 )
 from glauber_mlm.conditionals.stubs import Counting, Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables import exact
+from glauber_mlm.exact import glauber as exact
 
 COMPATIBLE = {
     "cycle": lambda: Ising("cycle", 5, coupling=0.7, field=0.2),

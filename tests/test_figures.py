@@ -10,8 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glauber_mlm.figures import landscape, mixing, show, theory
-from glauber_mlm.observables.margins import LocalView
+from glauber_mlm.chapters.base import show
+from glauber_mlm.chapters.mixing_times import figures as mixing
+from glauber_mlm.chapters.semantic_traps import figures as landscape
+from glauber_mlm.chapters.theory_checks import figures as theory
+from glauber_mlm.readings.margins import LocalView
 
 
 @pytest.fixture(autouse=True)

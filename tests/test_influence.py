@@ -18,8 +18,8 @@ from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import Ising, Potts, ProductMeasure, RandomJoint
 from glauber_mlm.conditionals.stubs import Counting, Faulty
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables import exact
-from glauber_mlm.observables.influence import (
+from glauber_mlm.exact import glauber as exact
+from glauber_mlm.readings.influence import (
     contraction_temperature,
     logit_oscillation_bound,
     mixing_bound,

@@ -24,13 +24,13 @@ from tiny_corpus import write_news
 from tiny_models import BUILDERS, randomise, wordpiece
 
 from glauber_mlm import atomic, bench, cli
-from glauber_mlm.book import site
-from glauber_mlm.book.chapter import open_chapter
-from glauber_mlm.book.execute import ChapterFailed, refresh_reference, run_book, run_chapter
-from glauber_mlm.book.ledger import read_ledger
-from glauber_mlm.book.parameters import CHAPTERS
-from glauber_mlm.book.times import note_time, read_times
+from glauber_mlm.chapters.base.chapter import open_chapter
+from glauber_mlm.chapters.base.ledger import read_ledger
+from glauber_mlm.chapters.base.parameters import CHAPTERS
 from glauber_mlm.errors import UserError
+from glauber_mlm.publishing import site
+from glauber_mlm.publishing.execute import ChapterFailed, refresh_reference, run_book, run_chapter
+from glauber_mlm.publishing.times import note_time, read_times
 from glauber_mlm.runs.cells import CellStore
 from glauber_mlm.training import card, corpus
 from glauber_mlm.training import recipe as training
@@ -261,7 +261,7 @@ output = ""
 
 # %%
 from glauber_mlm import atomic
-from glauber_mlm.book.chapter import open_chapter
+from glauber_mlm.chapters.base.chapter import open_chapter
 from glauber_mlm.errors import UserError
 atomic.LEAST_FREE = 0
 chapter = open_chapter("rectangle_test", globals())

@@ -27,7 +27,7 @@ from glauber_mlm.conditionals.causal import CausalCandidates
 from glauber_mlm.conditionals.masked_lm import Frame, MaskedLanguageModel
 from glauber_mlm.errors import UserError
 from glauber_mlm.passages import Passage
-from glauber_mlm.studies.starts import passage_states
+from glauber_mlm.text.starts import passage_states
 
 pytest_plugins = ("tiny_fixtures",)
 

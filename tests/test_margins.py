@@ -22,8 +22,8 @@ from glauber_mlm.conditionals.solvable import (
 )
 from glauber_mlm.conditionals.stubs import Counting, Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables import exact
-from glauber_mlm.observables.margins import escape_bound, local_view
+from glauber_mlm.exact import glauber as exact
+from glauber_mlm.readings.margins import escape_bound, local_view
 
 pytest_plugins = ("tiny_fixtures",)
 

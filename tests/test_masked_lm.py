@@ -22,13 +22,13 @@ from glauber_mlm.conditionals.masked_lm import (
 from glauber_mlm.conditionals.solvable import RandomJoint
 from glauber_mlm.conditionals.stubs import Counting
 from glauber_mlm.errors import UserError
+from glauber_mlm.exact.enumeration import enumerate_logits
 from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.coupled import coalescence
-from glauber_mlm.observables.enumeration import enumerate_logits
-from glauber_mlm.observables.influence import sample_influence
-from glauber_mlm.observables.margins import local_view
-from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.randomness import RandomStream
+from glauber_mlm.readings.influence import sample_influence
+from glauber_mlm.readings.margins import local_view
+from glauber_mlm.readings.rectangle import defects, draw_rectangles
 
 pytest_plugins = ("tiny_fixtures",)
 

@@ -15,10 +15,10 @@ from glauber_mlm import models
 from glauber_mlm.conditionals.masked_lm import default_frame
 from glauber_mlm.domains import RESIDUES
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.rectangle import defects, draw_rectangles
 from glauber_mlm.pretrained import antiberty, sapiens
 from glauber_mlm.pretrained.registry import PRETRAINED, find
 from glauber_mlm.pretrained.wheels import installed_files
+from glauber_mlm.readings.rectangle import defects, draw_rectangles
 
 pytest_plugins = ("pretrained_fixtures",)
 

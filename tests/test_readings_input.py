@@ -11,22 +11,20 @@ import pytest
 import torch
 from entries_readings import begun, bert, by_protocol, cell_with, drawn, fewer, path, record, scoring, short
 
+from glauber_mlm.chapters.mixing_times import precision
+from glauber_mlm.chapters.mixing_times import study as mixing
+from glauber_mlm.chapters.rectangle_test import study as rectangles
+from glauber_mlm.chapters.semantic_traps import study as landscape
+from glauber_mlm.chapters.theory_checks import study as theory
 from glauber_mlm.conditionals import Restricted
 from glauber_mlm.conditionals.solvable import CurieWeiss
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables import (
-    bootstrap,
-    finite_chain,
-    influence,
-    margins,
-    rectangle,
-    scaling,
-    semantics,
-    stays,
-)
-from glauber_mlm.observables.inputs import generator
-from glauber_mlm.observables.topics import TopicScorer
-from glauber_mlm.studies import landscape, mixing, precision, rectangles, theory
+from glauber_mlm.exact import finite_chain
+from glauber_mlm.inputs import generator
+from glauber_mlm.readings import influence, margins, rectangle, stays
+from glauber_mlm.statistics import bootstrap, scaling
+from glauber_mlm.text import semantics
+from glauber_mlm.text.topics import TopicScorer
 
 Call = Callable[[], Any]
 CHAIN = {"initial": [0, 0], "sites": [0, 1], "tokens": [1, 1], "radius": 1}

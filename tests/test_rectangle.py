@@ -24,7 +24,7 @@ from glauber_mlm.conditionals.solvable import (
 )
 from glauber_mlm.conditionals.stubs import Faulty, PlantedMargins
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.rectangle import Rectangles, defects, draw_rectangles, joint_defects
+from glauber_mlm.readings.rectangle import Rectangles, defects, draw_rectangles, joint_defects
 
 pytest_plugins = ("tiny_fixtures",)
 

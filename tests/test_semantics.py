@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.semantics import (
+from glauber_mlm.passages import load_passages, pick
+from glauber_mlm.statistics.survival import wilson_interval
+from glauber_mlm.text.semantics import (
     cosine_distance,
     drift,
     null_share,
@@ -20,14 +22,12 @@ from glauber_mlm.observables.semantics import (
     semantic_hitting_time,
     unrelated_level,
 )
-from glauber_mlm.observables.survival import wilson_interval
-from glauber_mlm.observables.topics import (
+from glauber_mlm.text.topics import (
     NONE_OF_THESE,
     TopicScorer,
     accuracy_table,
     cross_validated_probabilities,
 )
-from glauber_mlm.passages import load_passages, pick
 
 
 def unit(values: np.ndarray) -> np.ndarray:

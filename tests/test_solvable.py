@@ -25,7 +25,7 @@ from glauber_mlm.conditionals.solvable import (
 )
 from glauber_mlm.conditionals.stubs import Counting, Faulty, MaskLover, PlantedMargins, RareToken
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.exact import transition_matrix
+from glauber_mlm.exact.glauber import transition_matrix
 
 PRODUCT = torch.tensor([[0.0, 1.0, -2.0], [0.5, 0.5, 3.0], [-1.0, 0.25, 0.0]], dtype=torch.float64)
 COMPATIBLE = {

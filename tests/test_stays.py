@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.paths import hamming_path, reconstruct
-from glauber_mlm.observables.stays import dwell_test, dwell_times, expected_dwell, longest_stays
+from glauber_mlm.readings.paths import hamming_path, reconstruct
+from glauber_mlm.readings.stays import dwell_test, dwell_times, expected_dwell, longest_stays
 
 
 def brute_stays(states: np.ndarray, radius: int, minimum: int) -> list[tuple[int, int]]:

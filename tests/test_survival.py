@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 
 from glauber_mlm.errors import UserError
-from glauber_mlm.observables.scaling import _rising, crossing_temperature, fit_scaling
-from glauber_mlm.observables.survival import kaplan_meier, lag_bound, wilson_interval
+from glauber_mlm.statistics.scaling import _rising, crossing_temperature, fit_scaling
+from glauber_mlm.statistics.survival import kaplan_meier, lag_bound, wilson_interval
 
 # Kaplan-Meier
 

@@ -26,6 +26,8 @@ from tqdm.auto import tqdm
 
 from glauber_mlm import checks, models
 from glauber_mlm.atomic import output_file, write_json
+from glauber_mlm.chapters.semantic_traps.study import random_states
+from glauber_mlm.chapters.theory_checks.study import descend
 from glauber_mlm.conditionals.masked_lm import MaskedLanguageModel
 from glauber_mlm.conditionals.protocol import Conditionals
 from glauber_mlm.conditionals.stubs import Counting, PlantedMargins
@@ -33,8 +35,6 @@ from glauber_mlm.kernels import plain
 from glauber_mlm.kernels.event import EventDriven
 from glauber_mlm.passages import load_passages
 from glauber_mlm.randomness import RandomStream
-from glauber_mlm.studies.landscape import random_states
-from glauber_mlm.studies.theory import descend
 
 REPEATS = 5
 BUDGET = 40.0  # seconds for one ratio; where the hardware is so slow that it takes longer, fewer repeats
@@ -276,7 +276,7 @@ def peak_memory(steps: int) -> float:
         "from glauber_mlm import models\n"
         "from glauber_mlm.runs.chains import run_chains\n"
         "from glauber_mlm.bench import windows\n"
-        "from glauber_mlm.studies.theory import descend\n"
+        "from glauber_mlm.chapters.theory_checks.study import descend\n"
         f"conditionals = models.load().conditionals({MEMORY_LENGTH})\n"
         f"states = descend(conditionals, windows(conditionals, {MEMORY_CHAINS}), {SETTLING_SWEEPS}, seed=0)\n"
         f"run_chains(Path(sys.argv[1]), conditionals, states, {MEMORY_TEMPERATURE}, seed=0, steps={steps}, chunk_steps=1000, progress=False, read=False)\n"

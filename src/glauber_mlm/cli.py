@@ -88,7 +88,7 @@ def run(
 ) -> None:
     """Execute one chapter into _build/<profile>/."""
     overrides = _overrides(parameter or [])
-    from glauber_mlm.book.execute import run_chapter
+    from glauber_mlm.publishing.execute import run_chapter
 
     print(_shown(run_chapter(chapter, profile, overrides)))
 
@@ -108,7 +108,7 @@ def _overrides(pairs: Sequence[str]) -> dict[str, Any]:
 @app.command()
 def book(profile: Profile = "cpu") -> None:
     """Execute all chapters and build the site."""
-    from glauber_mlm.book.execute import run_book
+    from glauber_mlm.publishing.execute import run_book
 
     run_book(profile)
 
@@ -124,7 +124,7 @@ def models() -> None:
 @app.command()
 def html() -> None:
     """Build the site from the outputs in book/*.ipynb without executing anything."""
-    from glauber_mlm.book.site import render_reference
+    from glauber_mlm.publishing.site import render_reference
 
     print(f"site: {_shown(render_reference())}")
 
@@ -132,7 +132,7 @@ def html() -> None:
 @app.command()
 def reference() -> None:
     """Execute all chapters under the cpu profile and store their outputs in book/*.ipynb."""
-    from glauber_mlm.book.execute import refresh_reference
+    from glauber_mlm.publishing.execute import refresh_reference
 
     for twin, changed in refresh_reference().items():
         print(f"{_shown(twin)}: {'refreshed' if changed else 'unchanged'}")
@@ -148,8 +148,8 @@ def pair(
     ] = False,
 ) -> None:
     """Bring book/*.ipynb up to their py:percent sources, keeping outputs whose code has not changed."""
-    from glauber_mlm.book.layout import repository_root
-    from glauber_mlm.book.pairing import differences, refresh, twin_path
+    from glauber_mlm.layout import repository_root
+    from glauber_mlm.publishing.pairing import differences, refresh, twin_path
 
     scripts = sorted((repository_root() / "book").glob("*.py"))
     if check:

@@ -29,14 +29,19 @@ from glauber_mlm.atomic import output_folder, write_text, writing
 from glauber_mlm.checks import a_word, an_instance, checked, shown
 from glauber_mlm.errors import UserError
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 FLOAT_TAG = "__float__"
 ENGINE_SOURCES = (
     "randomness.py",
     "conditionals",
     "kernels",
     "runs",
-    "observables",
-    "studies",
+    "inputs.py",
+    "exact",
+    "statistics",
+    "readings",
+    "text",
+    "chapters",
     "passages.py",
     "data/passages.jsonl",
     "domains.py",
@@ -45,6 +50,15 @@ ENGINE_SOURCES = (
     "embedded.py",
     "pretrained",
 )
+_NO_NUMBERS = (
+    "base",
+    "scoreboard",
+    "figures.py",
+    "words.py",
+    "claims.py",
+    "rules.py",
+    "parameters.py",
+)  # of chapters
 _SECONDS_BEFORE_NOTICE = 2.0
 
 
@@ -122,17 +136,27 @@ def storable(name: str, value: Any) -> dict:
 def engine_digest() -> str:
     """The engine's version and a sha256 over its sources, computed once a process.
 
-    Covered is what decides a number (`ENGINE_SOURCES`), not figures, chapters or the command line.
+    Covered is what decides a number (`engine_files`), not figures, words, claims, notebooks or the command line.
     """
-    package = Path(__file__).resolve().parents[1]
     total = hashlib.sha256()
-    for source in ENGINE_SOURCES:
-        path = package / source
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if file.exists():
-                total.update(f"{file.relative_to(package).as_posix()}\0".encode())
-                total.update(file.read_bytes())
+    for file in engine_files():
+        total.update(f"{file.relative_to(_PACKAGE).as_posix()}\0".encode())
+        total.update(file.read_bytes())
     return f"{__version__}+{total.hexdigest()}"
+
+
+def engine_files() -> list[Path]:
+    """The files whose change voids finished cells: `ENGINE_SOURCES`, without what of a chapter computes nothing."""
+    found = []
+    for source in ENGINE_SOURCES:
+        path = _PACKAGE / source
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    rooms = _PACKAGE / "chapters"
+    return [
+        file
+        for file in found
+        if file.exists() and not (rooms in file.parents and {file.name, file.parent.name} & set(_NO_NUMBERS))
+    ]
 
 
 class CellStore:

@@ -1,0 +1,1 @@
+"""Chapter 3: meeting times, the boundary, scaling, the cold."""

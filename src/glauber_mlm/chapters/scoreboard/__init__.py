@@ -1,0 +1,1 @@
+"""The page made from the claims ledger."""

@@ -1,1 +1,0 @@
-"""Figures: tables in, matplotlib figures out; nothing is computed here."""

@@ -1,1 +1,0 @@
-"""What is read off conditionals and chains: rectangle statistics, influence, margins, exact finite chains, survival, semantics."""

@@ -1,0 +1,1 @@
+"""From chapters to a site: execution, pairing, staging, the strict build."""

@@ -1,1 +1,0 @@
-"""What the chapters compute: each study takes conditionals and numbers, and returns tables."""

@@ -1,0 +1,1 @@
+"""Text as starts and as a subject: passages, starting states, embeddings and topics."""
